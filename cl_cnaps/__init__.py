@@ -1,0 +1,41 @@
+"""Simple CNAPS and Transductive CNAPS as continual, few-shot and active learners.
+
+Importing this package is cheap: PyTorch and everything on top of it is loaded when one of the names below is
+first used, so that command-line help stays instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from cl_cnaps import torchvision_import
+
+if TYPE_CHECKING:
+    from cl_cnaps.classifier import FewShotClassifier, Prediction, load
+    from cl_cnaps.models.cnaps import Cnaps, SimpleCnaps, TransductiveCnaps
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Cnaps": "cl_cnaps.models.cnaps",
+    "FewShotClassifier": "cl_cnaps.classifier",
+    "Prediction": "cl_cnaps.classifier",
+    "SimpleCnaps": "cl_cnaps.models.cnaps",
+    "TransductiveCnaps": "cl_cnaps.models.cnaps",
+    "load": "cl_cnaps.classifier",
+}
+
+__all__ = ["Cnaps", "FewShotClassifier", "Prediction", "SimpleCnaps", "TransductiveCnaps", "__version__", "load"]
+
+torchvision_import.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,34 @@
+"""The `cl-cnaps` command: its verbs, and how errors reach a person."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from cl_cnaps import __version__
+from cl_cnaps.commands.weights import weights
+from cl_cnaps.errors import ClCnapsError
+
+
+class _Verbs(click.Group):
+    """A group that prints this project's errors as one message instead of a traceback."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except ClCnapsError as error:
+            raise click.ClickException(str(error)) from error
+        except BrokenPipeError:  # `cl-cnaps ... | head`
+            sys.stderr.close()
+            raise SystemExit(141) from None
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="cl-cnaps")
+def main() -> None:
+    """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and unlabelled pools."""
+
+
+main.add_command(weights)

@@ -1,0 +1,52 @@
+"""Options that several verbs share, so that they read and behave the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def seed(function: F) -> F:
+    """`--seed`."""
+    return click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides every random draw."
+    )(function)
+
+
+def device(function: F) -> F:
+    """`--device`."""
+    return click.option(
+        "--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."
+    )(function)
+
+
+def out(default: str) -> Callable[[F], F]:
+    """`--out` with the verb's own default folder."""
+
+    def decorate(function: F) -> F:
+        return click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=Path(default),
+            show_default=True,
+            help="Folder that the run's record is written under.",
+        )(function)
+
+    return decorate
+
+
+def quiet(function: F) -> F:
+    """`--quiet`."""
+    return click.option("--quiet", "-q", is_flag=True, help="No progress and no table; errors still show.")(function)
+
+
+def as_json(function: F) -> F:
+    """`--json`."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object per line on standard output, nothing else there."
+    )(function)

@@ -1,0 +1,1 @@
+"""Streams of tasks: encodings, memory, Avalanche strategies, baselines, protocol."""

@@ -1,0 +1,1 @@
+"""Few-shot tasks: how they are described and sampled."""

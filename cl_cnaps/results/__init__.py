@@ -1,0 +1,1 @@
+"""Run records and what is made from them: tables, plots."""

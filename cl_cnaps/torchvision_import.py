@@ -1,0 +1,61 @@
+"""Let a CUDA-built torchvision be imported beside a CPU-only PyTorch.
+
+torchvision registers fake kernels for its compiled operators while it is being imported. When its compiled
+extension cannot be loaded (a wheel built for CUDA on a machine without it), the operators do not exist and the
+import dies with "operator torchvision::nms does not exist", although nothing in this project uses them.
+Declaring their schemas first is enough.
+
+`install` puts a finder in front of the import system that acts when torchvision is first looked up, whoever
+imports it (timm and Avalanche do), and then removes itself. Where the extension loads, nothing is declared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+_SCHEMAS = {
+    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+}
+
+
+class _BeforeTorchvision(MetaPathFinder):
+    """Declares the operators just before torchvision is imported; never finds a module itself."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "torchvision":
+            sys.meta_path.remove(self)
+            spec = PathFinder.find_spec("torchvision")
+            if spec is not None and spec.submodule_search_locations:
+                _declare_if_missing(Path(next(iter(spec.submodule_search_locations))))
+        return None
+
+
+def install() -> None:
+    """Arm the finder, unless torchvision is already there or the finder already is."""
+    armed = any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path)
+    if "torchvision" not in sys.modules and not armed:
+        sys.meta_path.insert(0, _BeforeTorchvision())
+
+
+def _declare_if_missing(package: Path) -> None:
+    """Declare each schema when the compiled extension in the package's folder cannot be loaded."""
+    import torch
+
+    for suffix in EXTENSION_SUFFIXES:
+        extension = package / f"_C{suffix}"
+        if extension.exists():
+            try:
+                torch.ops.load_library(extension)
+            except OSError:
+                break
+            return
+    for name, schema in _SCHEMAS.items():
+        torch.library.define(name, schema)
