@@ -1,1 +1,6 @@
-"""Where images come from."""
+"""Where images come from: folders, zips, torchvision's sets and Meta-Dataset records."""
+
+from cl_cnaps.data.finding import open_source
+from cl_cnaps.data.source import Source
+
+__all__ = ["Source", "open_source"]

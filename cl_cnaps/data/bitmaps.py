@@ -1,0 +1,92 @@
+"""QuickDraw's official bitmaps: one .npy file a class, a row of square grey pixels an image."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import OrderedDict
+from pathlib import PurePosixPath
+
+import numpy as np
+from PIL import Image
+
+from cl_cnaps.data.digests import digest_of, remembered
+from cl_cnaps.data.layout import is_hidden, natural
+from cl_cnaps.data.source import CountedSource
+from cl_cnaps.data.trees import DirectoryTree, Tree
+from cl_cnaps.errors import BadInputError
+
+_KEPT = 4  # classes whose array stays in memory: an official one is up to 220 MB
+
+
+class BitmapSource(CountedSource):
+    """Classes of a tree's .npy files, each N x side² or N x side x side, uint8."""
+
+    grey = True
+
+    def __init__(self, name: str, origin: str, tree: Tree, *, complete: bool | None = None) -> None:
+        self._tree = tree
+        self._files = bitmap_files(tree)
+        self._recent: OrderedDict[str, np.ndarray] = OrderedDict()
+        super().__init__(name, origin, {"all": {c: len(self._array(c)) for c in self._files}}, complete)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_recent": OrderedDict()}
+
+    def image(self, split: str, class_name: str, index: int) -> Image.Image:
+        """One bitmap."""
+        self._of_split(split)
+        row = np.asarray(self._array(class_name)[index])
+        return Image.fromarray(row.reshape(_side(row.size), -1))
+
+    def where(self, split: str, class_name: str, index: int) -> str:
+        """The class's file and the row in it."""
+        return f"{self._tree.where(self._files[class_name])} row {index}"
+
+    def digest(self) -> str:
+        """Digest over class, size and CRC-32 of every file."""
+        return remembered(self._tree.path, self._tree.signature(), self._work_out_digest)
+
+    def _work_out_digest(self) -> str:
+        sums = self._tree.checksums(self._files.values())
+        return digest_of((name, *checksum) for name, checksum in zip(self._files, sums, strict=True))
+
+    def _array(self, class_name: str) -> np.ndarray:
+        if class_name in self._recent:
+            self._recent.move_to_end(class_name)
+            return self._recent[class_name]
+        array = self._load(self._files[class_name])
+        self._recent[class_name] = array
+        if len(self._recent) > _KEPT:
+            self._recent.popitem(last=False)
+        return array
+
+    def _load(self, file: str) -> np.ndarray:
+        where = self._tree.where(file)
+        try:
+            if isinstance(self._tree, DirectoryTree):
+                array = np.load(self._tree.path / file, mmap_mode="r", allow_pickle=False)
+            else:
+                array = np.load(io.BytesIO(self._tree.read(file)), allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            if isinstance(error, BadInputError):
+                raise
+            raise BadInputError(f"{where}: not a readable .npy file ({error})") from error
+        if array.dtype != np.uint8 or array.ndim not in {2, 3} or not _side(math.prod(array.shape[1:])):
+            raise BadInputError(
+                f"{where}: {array.dtype} of shape {array.shape}; expected uint8, N x 784 or N x 28 x 28"
+            )
+        return array
+
+
+def bitmap_files(tree: Tree) -> dict[str, str]:
+    """Class name -> .npy file of a tree, in natural order."""
+    paths = [PurePosixPath(name) for name in tree.names()]
+    found = {p.stem: p.as_posix() for p in paths if p.suffix == ".npy" and not is_hidden(p)}
+    return {name: found[name] for name in sorted(found, key=natural)}
+
+
+def _side(pixels: int) -> int:
+    """Side of a square of so many pixels, 0 if there is none."""
+    side = math.isqrt(pixels)
+    return side if side * side == pixels else 0
