@@ -1,0 +1,191 @@
+"""Regularised class Gaussians in factored form, and how stored and new ones are merged.
+
+Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I is kept as beta I plus two low-rank parts: rows of the
+class's own, and a multiple of the Gram of rows that all classes of a task share. No D x D matrix is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian.statistics import Statistics, compress_rows, select_rows, sort_rows
+
+Normaliser = Literal["paper", "released-simple", "released-transductive"]
+"""How sums of squares become covariances.
+
+paper: 1/n_k and 1/n. The released code divides by n - 1 for the task, and Simple CNAPS also by n_k - 1 for a
+class, with a constant matrix standing in for the covariance of a one-shot class; these two exist so that imported
+checkpoints give the authors' logits.
+"""
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """K classes, each with mean mu_k and Q_k = beta I + own_k^T own_k + sum_t w_kt shared_t^T shared_t."""
+
+    counts_K: Tensor
+    means_KD: Tensor
+    rows_RD: Tensor
+    """Rows of the classes' own parts, those of class 0 first."""
+    row_class_R: Tensor
+    shared: tuple[Tensor, ...]
+    """Row factors that several classes use, usually one per task; held by reference, so stored once."""
+    shared_weight_KT: Tensor
+    beta: float
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return int(self.means_KD.shape[0])
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.means_KD.shape[1])
+
+    def select(self, classes: Tensor) -> Gaussians:
+        """Some of the classes, in the order given; shared rows that none of them uses are dropped."""
+        rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
+        weights = self.shared_weight_KT[classes]
+        used = torch.nonzero((weights > 0).any(dim=0)).flatten()
+        return Gaussians(
+            self.counts_K[classes],
+            self.means_KD[classes],
+            rows,
+            row_class,
+            tuple(self.shared[t] for t in used.tolist()),
+            weights[:, used],
+            self.beta,
+        )
+
+    def compressed(self) -> Gaussians:
+        """The same Gaussians with at most D rows in any factor; for storing, not for differentiating."""
+        rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)
+        shared = tuple(
+            torch.linalg.qr(part.detach(), mode="r").R if part.shape[0] > self.width else part for part in self.shared
+        )
+        return Gaussians(
+            self.counts_K, self.means_KD, rows, row_class, shared, self.shared_weight_KT, self.beta
+        )
+
+    def covariance_DD(self, k: int) -> Tensor:
+        """Q_k as a matrix: for looking at one class, not for computing with many."""
+        own = self.rows_RD[self.row_class_R == k]
+        q = own.T @ own + self.beta * torch.eye(self.width, dtype=own.dtype, device=own.device)
+        for weight, part in zip(self.shared_weight_KT[k], self.shared, strict=True):
+            q = q + weight * (part.T @ part)
+        return q
+
+    def nbytes(self) -> int:
+        """Memory the numbers take."""
+        parts = [self.counts_K, self.means_KD, self.rows_RD, self.row_class_R, self.shared_weight_KT, *self.shared]
+        return sum(part.numel() * part.element_size() for part in parts)
+
+
+def estimate(statistics: Statistics, normaliser: Normaliser = "paper", beta: float = 1.0) -> Gaussians:
+    """Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I with lambda_k = n_k / (n_k + 1)."""
+    if not beta > 0:
+        raise BadInputError(f"beta must be positive so that every covariance can be inverted, got {beta}")
+    counts_K, total = statistics.counts_K, statistics.total
+    lambda_K = counts_K / (counts_K + 1)
+    rows_RD, row_class_R = statistics.rows_RD, statistics.row_class_R
+    task_rows = statistics.task_rows()
+
+    if normaliser == "paper":
+        class_norm_K, task_norm = 1 / counts_K, 1 / total
+    elif normaliser == "released-simple":
+        rows_RD, row_class_R = _with_one_shot_rows(statistics)
+        class_norm_K = 1 / (counts_K - 1).where(counts_K > 1, torch.ones_like(counts_K))
+        if float(total) > 1:
+            task_norm = 1 / (total - 1)
+        else:  # the released estimator treats a task of one image like a class of one image
+            task_rows, task_norm = rows_RD, torch.ones_like(total)
+    elif normaliser == "released-transductive":
+        if float(total) <= 1:
+            raise BadInputError("the released normaliser divides by n - 1: it needs at least 2 support images")
+        class_norm_K, task_norm = 1 / counts_K, 1 / (total - 1)
+    else:
+        raise BadInputError(f"unknown normaliser {normaliser!r}: paper, released-simple or released-transductive")
+
+    scale_K = (lambda_K * class_norm_K).sqrt()
+    return Gaussians(
+        counts_K,
+        statistics.means_KD,
+        rows_RD * scale_K[row_class_R][:, None],
+        row_class_R,
+        (task_rows,),
+        ((1 - lambda_K) * task_norm)[:, None],
+        beta,
+    )
+
+
+def merge(stored: Gaussians, new: Gaussians) -> Gaussians:
+    """Count-weighted average of stored and new mu and Q, class by class (Section "Continual Learning").
+
+    Exact in factored form: a weighted sum of Grams is the Gram of the weighted rows.
+    """
+    if stored.n_classes != new.n_classes or stored.width != new.width or stored.beta != new.beta:
+        raise BadInputError(
+            f"cannot merge {stored.n_classes} classes of width {stored.width} (beta {stored.beta}) with "
+            f"{new.n_classes} of width {new.width} (beta {new.beta})"
+        )
+    counts_K = stored.counts_K + new.counts_K
+    share_K = new.counts_K / counts_K
+    means_KD = stored.means_KD + share_K[:, None] * (new.means_KD - stored.means_KD)
+    rows, row_class = sort_rows(
+        torch.cat(
+            [
+                stored.rows_RD * (1 - share_K).sqrt()[stored.row_class_R][:, None],
+                new.rows_RD * share_K.sqrt()[new.row_class_R][:, None],
+            ]
+        ),
+        torch.cat([stored.row_class_R, new.row_class_R]),
+    )
+    weights = torch.cat(
+        [(1 - share_K)[:, None] * stored.shared_weight_KT, share_K[:, None] * new.shared_weight_KT], dim=1
+    )
+    return Gaussians(counts_K, means_KD, rows, row_class, stored.shared + new.shared, weights, stored.beta)
+
+
+def concatenate(parts: Sequence[Gaussians]) -> Gaussians:
+    """The classes of several sets side by side, each with its own shared rows."""
+    if not parts:
+        raise BadInputError("no classes to put together")
+    if len({(part.width, part.beta) for part in parts}) > 1:
+        raise BadInputError("cannot put together classes of different feature width or beta")
+    offsets = [0]
+    for part in parts:
+        offsets.append(offsets[-1] + part.n_classes)
+    weights = torch.block_diag(*(part.shared_weight_KT for part in parts))
+    return Gaussians(
+        torch.cat([part.counts_K for part in parts]),
+        torch.cat([part.means_KD for part in parts]),
+        torch.cat([part.rows_RD for part in parts]),
+        torch.cat([part.row_class_R + offset for part, offset in zip(parts, offsets, strict=False)]),
+        tuple(rows for part in parts for rows in part.shared),
+        weights,
+        parts[0].beta,
+    )
+
+
+def _with_one_shot_rows(statistics: Statistics) -> tuple[Tensor, Tensor]:
+    """Class rows as in the released Simple CNAPS, where a one-shot class gets v 11^T in place of Sigma_k.
+
+    v is the variance (n - 1 form) of the entries of that one feature vector: the released estimator takes the
+    vector for D samples of one variable.
+    """
+    one_shot = torch.nonzero(statistics.counts_K == 1).flatten()
+    if not len(one_shot):
+        return statistics.rows_RD, statistics.row_class_R
+    keep = statistics.counts_K[statistics.row_class_R] != 1
+    deviation = statistics.means_KD[one_shot].std(dim=1, correction=1)
+    constant = deviation[:, None].expand(-1, statistics.width)
+    return sort_rows(
+        torch.cat([statistics.rows_RD[keep], constant]), torch.cat([statistics.row_class_R[keep], one_shot])
+    )

@@ -1,0 +1,208 @@
+"""Squared Mahalanobis distances to factored Gaussians.
+
+Classes that share the same base B = beta I + sum_t w_t shared_t^T shared_t (all classes of a task with equal
+shots do) are solved together: the base once, then each class as a low-rank update of it. The Woodbury identity
+needs a Cholesky factor of the size of the rank only. When a rank reaches the feature width that no longer pays, and
+the dense form is taken instead.
+
+    Q_k = B + own_k^T own_k
+    y^T Q_k^-1 y = y^T B^-1 y - |L_k^-1 own_k B^-1 y|^2,   L_k L_k^T = I + own_k B^-1 own_k^T
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian.checks import check_features, check_finite
+from cl_cnaps.gaussian.gaussians import Gaussians
+
+_CHUNK = 1 << 26
+"""Most numbers in one intermediate array: 256 MB in float32."""
+
+_DENSE_FROM = 0.5
+"""Base rank, as a share of the feature width, from which the dense form is cheaper (measured)."""
+
+
+def mahalanobis_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """logit_k(z) = -(z - mu_k)^T Q_k^-1 (z - mu_k), shape Q x K (eq. simple-cnaps-mahalanobis-classifier)."""
+    return -squared_distances(gaussians, query_QD)
+
+
+def squared_distances(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """(z - mu_k)^T Q_k^-1 (z - mu_k) for every query and class, shape Q x K, in the queries' dtype."""
+    check_features(query_QD, "query", gaussians.width)
+    dtype = query_QD.dtype
+    wide = torch.promote_types(torch.promote_types(dtype, gaussians.means_KD.dtype), torch.float32)
+    try:
+        distances = _solve(gaussians, query_QD, wide)
+    except torch.linalg.LinAlgError:
+        # Variances beyond 1e7 beta leave float32 no digit for beta itself.
+        try:
+            distances = _solve(gaussians, query_QD, torch.float64)
+        except torch.linalg.LinAlgError as error:
+            raise BadInputError(
+                f"the class covariances cannot be inverted: variances are too large against beta = {gaussians.beta}; "
+                "scale the features down"
+            ) from error
+    return check_finite(distances.clamp_min(0).to(dtype), "the Mahalanobis distance")
+
+
+def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Tensor:
+    if gaussians.n_classes == 0:
+        return query_QD.new_zeros(query_QD.shape[0], 0)
+    rows = _OwnRows(gaussians)
+    groups = _groups(gaussians)
+    grams: dict[tuple[int, bool], Tensor] = {}
+    columns = []
+    for classes in groups:
+        base = _base(gaussians, int(classes[0]), rows.longest(classes), dtype, grams)
+        columns.append(_group_distances(gaussians.means_KD[classes], rows, classes, base, query_QD).to(dtype))
+    return torch.cat(columns, dim=1)[:, torch.argsort(torch.cat(groups))]
+
+
+def _groups(gaussians: Gaussians) -> list[Tensor]:
+    """Classes that have the same base, and so are solved together."""
+    weights = gaussians.shared_weight_KT
+    if weights.requires_grad:  # equal numbers, but gradients of their own
+        return list(torch.arange(gaussians.n_classes, device=weights.device)[:, None])
+    _, group_K = torch.unique(weights, dim=0, return_inverse=True)
+    by_group = torch.argsort(group_K, stable=True)
+    return list(torch.split(by_group, torch.bincount(group_K).tolist()))
+
+
+class _OwnRows:
+    """The classes' own rows, handed out as K x P x D blocks, padded with zero rows (which change nothing)."""
+
+    def __init__(self, gaussians: Gaussians) -> None:
+        self._rows_RD = gaussians.rows_RD
+        self._ranks_K = torch.bincount(gaussians.row_class_R, minlength=gaussians.n_classes)
+        self._starts_K = torch.cumsum(self._ranks_K, 0) - self._ranks_K
+
+    def longest(self, classes: Tensor) -> int:
+        """Most rows that any of these classes has."""
+        return int(self._ranks_K[classes].max())
+
+    def block(self, classes: Tensor, length: int) -> Tensor:
+        places_KP = self._starts_K[classes][:, None] + torch.arange(length, device=classes.device)
+        real_KP = places_KP < (self._starts_K + self._ranks_K)[classes][:, None]
+        rows_KPD = self._rows_RD[places_KP.clamp_max(self._rows_RD.shape[0] - 1)]
+        return rows_KPD if bool(real_KP.all()) else rows_KPD * real_KP[..., None]
+
+
+@dataclass(frozen=True)
+class _Base:
+    """An inner product u^T B^-1 v, as sum_e sign_e phi(u)_e phi(v)_e of mapped vectors."""
+
+    cholesky: Tensor
+    rows_RD: Tensor | None
+    """Rows of the base where the low-rank form is used, None where the dense form is."""
+    beta: float
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.cholesky.dtype
+
+    def map(self, vectors: Tensor) -> Tensor:
+        """phi of each vector in the last dimension: ... x D to ... x E."""
+        flat = vectors.to(self.dtype).reshape(-1, vectors.shape[-1])
+        if self.rows_RD is None:
+            mapped = torch.linalg.solve_triangular(self.cholesky, flat.T, upper=False).T
+        else:
+            inside = torch.linalg.solve_triangular(self.cholesky, self.rows_RD @ flat.T, upper=False).T
+            mapped = torch.cat([flat, inside], dim=1) * self.beta**-0.5
+        return mapped.reshape(*vectors.shape[:-1], mapped.shape[-1])
+
+    def signed(self, mapped: Tensor) -> Tensor:
+        """Mapped vectors with the signs of the inner product put on."""
+        if self.rows_RD is None:
+            return mapped
+        width = self.rows_RD.shape[1]
+        return torch.cat([mapped[..., :width], -mapped[..., width:]], dim=-1)
+
+
+def _base(
+    gaussians: Gaussians, k: int, own_rank: int, dtype: torch.dtype, grams: dict[tuple[int, bool], Tensor]
+) -> _Base:
+    """The base of class k; Grams of shared rows are kept in `grams`, since several bases may need them."""
+    weights = gaussians.shared_weight_KT[k]
+    parts = [t for t in range(len(gaussians.shared)) if float(weights[t].detach()) > 0]
+    rank = sum(gaussians.shared[t].shape[0] for t in parts)
+    dense = rank >= _DENSE_FROM * gaussians.width or own_rank >= gaussians.width
+    # The low-rank form subtracts nearly equal numbers when variances are large, so it runs in float64. It is small.
+    dtype = dtype if dense else torch.float64
+    size = gaussians.width if dense else rank
+    identity = torch.eye(size, dtype=dtype, device=weights.device)
+
+    def gram(t: int) -> Tensor:
+        if (t, dense) not in grams:
+            rows = gaussians.shared[t].to(dtype)
+            grams[t, dense] = rows.T @ rows if dense else rows @ rows.T
+        return grams[t, dense]
+
+    if dense:
+        matrix = gaussians.beta * identity
+        for t in parts:
+            matrix = matrix + weights[t].to(dtype) * gram(t)
+        return _Base(torch.linalg.cholesky(matrix), None, gaussians.beta)
+    if len(parts) == 1:
+        t = parts[0]
+        scale = weights[t].to(dtype)
+        rows, matrix = scale.sqrt() * gaussians.shared[t].to(dtype), scale * gram(t)
+    else:
+        rows = torch.cat(
+            [weights[t].to(dtype).sqrt() * gaussians.shared[t].to(dtype) for t in parts]
+            or [gaussians.means_KD.new_zeros(0, gaussians.width, dtype=dtype)]
+        )
+        matrix = rows @ rows.T
+    return _Base(torch.linalg.cholesky(gaussians.beta * identity + matrix), rows, gaussians.beta)
+
+
+def _group_distances(
+    means_KD: Tensor, rows: _OwnRows, classes: Tensor, base: _Base, query_QD: Tensor
+) -> Tensor:
+    """Distances of all queries to the classes of one group, Q x K."""
+    centre_D = means_KD.mean(dim=0)
+    means_KE = base.map(means_KD - centre_D)
+    query_QE = base.map(query_QD - centre_D)
+    signed_QE, signed_KE = base.signed(query_QE), base.signed(means_KE)
+    to_base = (
+        (query_QE * signed_QE).sum(dim=1)[:, None]
+        + (means_KE * signed_KE).sum(dim=1)
+        - 2 * query_QE @ signed_KE.T
+    )
+    rank, width = rows.longest(classes), means_KD.shape[1]
+    if rank == 0:
+        return to_base
+    per_class = max(rank, width if rank >= width else 0) * max(query_QE.shape)
+    step = max(1, _CHUNK // per_class)
+    corrections = [
+        _class_correction(rows.block(classes[i : i + step], rank), base, signed_QE, signed_KE[i : i + step])
+        for i in range(0, len(classes), step)
+    ]
+    return to_base - torch.cat(corrections).T
+
+
+def _class_correction(rows_KPD: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> Tensor:
+    """What a class's own rows take off the distance in the base, K x Q."""
+    rows_KPE = base.map(rows_KPD)
+    rank, width = rows_KPE.shape[1], rows_KPD.shape[2]
+    if rank >= width:  # only reached with a dense base, where E = D
+        return _dense_correction(rows_KPE, signed_QE, signed_KE)
+    gram_KPP = rows_KPE @ base.signed(rows_KPE).mT
+    identity = torch.eye(rank, dtype=base.dtype, device=rows_KPE.device)
+    factor_KPP = torch.linalg.cholesky(identity + gram_KPP)
+    projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
+    return torch.linalg.solve_triangular(factor_KPP, projected_KPQ, upper=False).square().sum(dim=1)
+
+
+def _dense_correction(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> Tensor:
+    """The same with a D x D factor per class: |y|^2 - |M^-1 y|^2 with M M^T = I + rows^T rows."""
+    identity = torch.eye(rows_KPE.shape[2], dtype=rows_KPE.dtype, device=rows_KPE.device)
+    factor_KEE = torch.linalg.cholesky(identity + rows_KPE.mT @ rows_KPE)
+    y_KEQ = (query_QE - means_KE[:, None]).mT
+    solved = torch.linalg.solve_triangular(factor_KEE, y_KEQ, upper=False)
+    return (y_KEQ.square() - solved.square()).sum(dim=1)

@@ -1,0 +1,162 @@
+"""Counts, means and factored scatter of the classes of one task.
+
+The scatter of class k, S_k = sum (z - mu_k)(z - mu_k)^T, is never formed: it is kept as its centred rows
+R_k with S_k = R_k^T R_k, which is n_k x D numbers instead of D x D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian.checks import check_counts, check_features, check_labels, check_weights
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sufficient statistics of K classes: what a support set leaves behind once its images are gone."""
+
+    counts_K: Tensor
+    """n_k; fractional when labels were soft."""
+    means_KD: Tensor
+    rows_RD: Tensor
+    """Centred rows, those of class 0 first: rows^T rows over class k's rows is its scatter."""
+    row_class_R: Tensor
+    """Which class each row belongs to, ascending."""
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return int(self.means_KD.shape[0])
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.means_KD.shape[1])
+
+    @property
+    def total(self) -> Tensor:
+        """n, the number of support images."""
+        return self.counts_K.sum()
+
+    @property
+    def task_mean_D(self) -> Tensor:
+        """The mean over all images of the task."""
+        return (self.counts_K / self.total) @ self.means_KD
+
+    def task_rows(self) -> Tensor:
+        """Rows whose Gram is the scatter of the whole task: within the classes, then between them."""
+        between_KD = self.counts_K.sqrt()[:, None] * (self.means_KD - self.task_mean_D)
+        return torch.cat([self.rows_RD, between_KD])
+
+    def select(self, classes: Tensor) -> Statistics:
+        """The statistics of some classes, in the order given."""
+        rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
+        return Statistics(self.counts_K[classes], self.means_KD[classes], rows, row_class)
+
+    def compressed(self) -> Statistics:
+        """The same scatter in at most D rows per class; for storing, not for differentiating."""
+        rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)
+        return Statistics(self.counts_K, self.means_KD, rows, row_class)
+
+
+def support_statistics(features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Statistics:
+    """Statistics of a labelled support set (eq. simple-cnaps-eq:mean-cov-calculation).
+
+    Args:
+        features_ND: one feature vector per support image.
+        labels_N: class of each, in 0..n_classes-1; every class must occur.
+        n_classes: K.
+    """
+    check_features(features_ND, "support")
+    if features_ND.shape[0] == 0:
+        raise BadInputError("the support set is empty")
+    check_labels(labels_N, features_ND.shape[0], n_classes)
+    labels_N = labels_N.to(device=features_ND.device, dtype=torch.int64)
+    counts_K = torch.bincount(labels_N, minlength=n_classes)
+    check_counts(counts_K)
+    counts_K = counts_K.to(features_ND.dtype)
+
+    order = torch.argsort(labels_N, stable=True)
+    row_class_R, features_RD = labels_N[order], features_ND[order]
+    # Centring on the task first keeps the class sums small, so that their rounding is.
+    centre_D = features_ND.mean(dim=0)
+    features_RD = features_RD - centre_D
+    sums_KD = features_RD.new_zeros(n_classes, features_RD.shape[1]).index_add(0, row_class_R, features_RD)
+    means_KD = sums_KD / counts_K[:, None]
+    return Statistics(counts_K, means_KD + centre_D, features_RD - means_KD[row_class_R], row_class_R)
+
+
+def weighted_statistics(features_ND: Tensor, weights_NK: Tensor) -> Statistics:
+    """Statistics under soft labels w_jk (eq:update_first to eq:update_last).
+
+    One-hot weights give exactly what `support_statistics` gives for those labels.
+    """
+    check_features(features_ND, "weighted")
+    if features_ND.shape[0] == 0:
+        raise BadInputError("the support set is empty")
+    check_weights(weights_NK, features_ND.shape[0])
+    counts_K = weights_NK.sum(dim=0)
+    check_counts(counts_K)
+    means_KD = (weights_NK / counts_K).T @ features_ND
+    rows_RD, row_class_R = _weighted_rows(features_ND, weights_NK, means_KD)
+    return Statistics(counts_K, means_KD, rows_RD, row_class_R)
+
+
+def pool(support: Statistics, query_QD: Tensor, weights_QK: Tensor) -> Statistics:
+    """Statistics over the support set and soft-labelled queries, from the support's statistics alone.
+
+    Exact without the support images: the scatter about the new mean is the old scatter, plus n_k times the
+    outer product of the mean's shift, plus the weighted scatter of the queries.
+    """
+    check_features(query_QD, "query", support.width)
+    check_weights(weights_QK, query_QD.shape[0], support.n_classes)
+    counts_K = support.counts_K + weights_QK.sum(dim=0)
+    # Written as a shift of the old mean, so that no queries means no change at all.
+    gain_KD = weights_QK.T @ query_QD - weights_QK.sum(dim=0)[:, None] * support.means_KD
+    means_KD = support.means_KD + gain_KD / counts_K[:, None]
+    shift_KD = support.counts_K.sqrt()[:, None] * (support.means_KD - means_KD)
+    query_rows, query_class = _weighted_rows(query_QD, weights_QK, means_KD)
+    classes = torch.arange(support.n_classes, device=means_KD.device)
+    rows, row_class = sort_rows(
+        torch.cat([support.rows_RD, shift_KD, query_rows]), torch.cat([support.row_class_R, classes, query_class])
+    )
+    return Statistics(counts_K, means_KD, rows, row_class)
+
+
+def _weighted_rows(features_ND: Tensor, weights_NK: Tensor, means_KD: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows sqrt(w_jk) (z_j - mu_k) for every weight that is not zero, those of class 0 first."""
+    row_class, image = torch.nonzero(weights_NK.T > 0, as_tuple=True)
+    scale = weights_NK[image, row_class].sqrt()
+    return scale[:, None] * (features_ND[image] - means_KD[row_class]), row_class
+
+
+def sort_rows(rows_RD: Tensor, row_class_R: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows brought into class order, otherwise in the order given."""
+    order = torch.argsort(row_class_R, stable=True)
+    return rows_RD[order], row_class_R[order]
+
+
+def select_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of some classes, numbered by their place in `classes`."""
+    position = torch.full((n_classes,), -1, dtype=torch.int64, device=row_class_R.device)
+    position[classes] = torch.arange(len(classes), device=row_class_R.device)
+    keep = position[row_class_R] >= 0
+    return sort_rows(rows_RD[keep], position[row_class_R[keep]])
+
+
+def compress_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """At most D rows per class with the same Gram: the triangular factor of a QR decomposition."""
+    width = rows_RD.shape[1]
+    ranks = torch.bincount(row_class_R, minlength=n_classes)
+    if not bool((ranks > width).any()):
+        return rows_RD, row_class_R
+    kept = [
+        torch.linalg.qr(rows, mode="r").R if len(rows) > width else rows
+        for rows in torch.split(rows_RD.detach(), ranks.tolist())
+    ]
+    sizes = torch.tensor([len(rows) for rows in kept], device=row_class_R.device)
+    return torch.cat(kept), torch.repeat_interleave(torch.arange(n_classes, device=row_class_R.device), sizes)
