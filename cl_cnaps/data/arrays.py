@@ -23,7 +23,8 @@ class LabelledPixels:
     def __post_init__(self) -> None:
         if self.pixels.dtype != np.uint8 or len(self.pixels) != len(self.labels):
             raise BadInputError(
-                f"{len(self.pixels):,} images of {self.pixels.dtype} and {len(self.labels):,} labels do not go together"
+                f"{len(self.pixels):,} images of {self.pixels.dtype} and {len(self.labels):,} labels "
+                f"do not go together"
             )
 
 
@@ -71,12 +72,10 @@ class ArraySource(CountedSource):
         if self._held is None:
             splits = self._load()
             for split, part in splits.items():
-                if len(part.labels) and not 0 <= part.labels.min() <= part.labels.max() < len(
-                    self._class_names
-                ):
+                unknown = set(np.unique(part.labels).tolist()) - set(range(len(self._class_names)))
+                if unknown:
                     raise BadInputError(
-                        f"{split} labels run from {part.labels.min()} to {part.labels.max()}; "
-                        f"there are {len(self._class_names)} classes"
+                        f"label {min(unknown)} in split {split!r}; there are {len(self._class_names)} classes"
                     )
             rows = {
                 (split, name): np.flatnonzero(part.labels == number)

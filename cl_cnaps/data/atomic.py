@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,8 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def partial_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, moved there if the block ends well and removed otherwise."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    os.close(handle)
-    partial = Path(name)
+    """A name beside `path` to write to; moved to `path` if the block ends well, removed otherwise."""
+    partial = _beside(path.parent, path.name)
     try:
         yield partial
         partial.replace(path)
@@ -30,11 +27,16 @@ def partial_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def partial_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A temporary folder in `parent`, removed at the end with whatever was not moved out of it."""
+def partial_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A new hidden folder in `parent`; removed at the end with whatever was not moved out of it."""
     parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{prefix}.", suffix=".partial", dir=parent))
+    folder = _beside(parent, name)
+    folder.mkdir()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(parent: Path, name: str) -> Path:
+    return parent / f".{name}.{secrets.token_hex(6)}.partial"

