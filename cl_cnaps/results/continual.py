@@ -1,0 +1,143 @@
+"""How much a continual learner knows and forgets, from its accuracies after every task.
+
+Everything here is a function of A[run, step, task]: the accuracy (a fraction) on `task` after learning the
+tasks 0..step, for one head; NaN where task > step: not seen yet. T is the number of tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit  # type: ignore[import-untyped, unused-ignore]
+
+from cl_cnaps.errors import BadInputError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over runs, half the width of its 95 % interval (None for a single run), and the runs."""
+
+    mean: float
+    ci95: float | None
+    per_run: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ContinualSummary:
+    """The four figures of one head; those that compare two steps are None for a stream of one task."""
+
+    final_accuracy: Estimate
+    forgetting: Estimate | None
+    backward_transfer: Estimate | None
+    average_incremental_accuracy: Estimate
+
+
+def final_accuracy(accuracy: Array) -> Array:
+    """Per run: mean over all tasks of A[T-1, i]; a cell of `tab:continual-learning-results-table`."""
+    return np.asarray(accuracy[:, -1, :].mean(axis=1))
+
+
+def forgetting(accuracy: Array) -> Array | None:
+    """Per run: mean over the tasks i < T-1 of (max over i <= t < T-1 of A[t, i]) - A[T-1, i].
+
+    Negative when the last step improved old tasks beyond their best. (Chaudhry et al., 2018.)
+    """
+    if accuracy.shape[1] == 1:
+        return None
+    best = np.nanmax(accuracy[:, :-1, :-1], axis=1)
+    return np.asarray((best - accuracy[:, -1, :-1]).mean(axis=1))
+
+
+def backward_transfer(accuracy: Array) -> Array | None:
+    """Per run: mean over the tasks i < T-1 of A[T-1, i] - A[i, i]; negative is a loss.
+
+    (Lopez-Paz and Ranzato, 2017.)
+    """
+    if accuracy.shape[1] == 1:
+        return None
+    when_learned = np.diagonal(accuracy, axis1=1, axis2=2)[:, :-1]
+    return np.asarray((accuracy[:, -1, :-1] - when_learned).mean(axis=1))
+
+
+def accuracy_by_step(accuracy: Array) -> Array:
+    """Per run and step: mean over the tasks seen so far."""
+    return np.asarray(np.nanmean(accuracy, axis=2))
+
+
+def average_incremental_accuracy(accuracy: Array) -> Array:
+    """Per run: mean over the steps of the mean over the tasks seen at that step. (Rebuffi et al., 2017.)"""
+    return np.asarray(accuracy_by_step(accuracy).mean(axis=1))
+
+
+def interval95(values: Array, axis: int = 0) -> Array | None:
+    """Half the 95 % interval of the mean over runs (Student's t, n - 1 degrees); None for one run."""
+    runs = values.shape[axis]
+    if runs == 1:
+        return None
+    return np.asarray(stdtrit(runs - 1, 0.975) * values.std(axis=axis, ddof=1) / math.sqrt(runs))
+
+
+def estimate(per_run: Array) -> Estimate:
+    """Mean and interval of one figure over runs."""
+    half = interval95(per_run)
+    return Estimate(float(per_run.mean()), None if half is None else float(half), tuple(map(float, per_run)))
+
+
+def summarise(accuracy: Array) -> ContinualSummary:
+    """All four figures of one head."""
+    check_accuracy(accuracy)
+    lost, transfer = forgetting(accuracy), backward_transfer(accuracy)
+    return ContinualSummary(
+        final_accuracy=estimate(final_accuracy(accuracy)),
+        forgetting=None if lost is None else estimate(lost),
+        backward_transfer=None if transfer is None else estimate(transfer),
+        average_incremental_accuracy=estimate(average_incremental_accuracy(accuracy)),
+    )
+
+
+def check_accuracy(accuracy: Array, label: str = "") -> None:
+    """Refuse a matrix with a hole, a number that is no accuracy, or a task scored before it was seen."""
+    if accuracy.ndim != 3 or accuracy.shape[1] != accuracy.shape[2] or 0 in accuracy.shape:
+        raise BadInputError(
+            f"accuracies must be runs x steps x tasks with as many steps as tasks, not {accuracy.shape}"
+        )
+    seen = np.tril(np.ones(accuracy.shape[1:], dtype=bool))
+    with np.errstate(invalid="ignore"):
+        bad = np.where(seen, ~((accuracy >= 0) & (accuracy <= 1)), ~np.isnan(accuracy))
+    if bad.any():
+        run, step, task = (int(i) for i in np.argwhere(bad)[0])
+        found = accuracy[run, step, task]
+        why = "a fraction between 0 and 1 was expected" if task <= step else "that task had not been seen yet"
+        raise BadInputError(f"accuracy of run {run}, step {step}, task {task}{label} is {found}: {why}")
+
+
+def accuracy_matrix(rows: list[dict[str, Any]], head: str) -> Array:
+    """A[run, step, task] from rows with these keys, `head` and `accuracy`; every cell once, none missing."""
+    mine = [row for row in rows if row["head"] == head]
+    if not mine:
+        raise BadInputError(f"there are no accuracies for the {head} head")
+    index = np.array([[int(row[key]) for key in ("run", "step", "task")] for row in mine])
+    if index.min() < 0:
+        raise BadInputError(f"run, step and task count from 0; the {head} head has {index.min()}")
+    runs, steps, tasks = (int(n) + 1 for n in index.max(axis=0))
+    accuracy = np.full((runs, max(steps, tasks), max(steps, tasks)), np.nan)
+    filled = np.zeros(accuracy.shape, dtype=bool)
+    for cell, row in zip(map(tuple, index), mine, strict=True):
+        if filled[cell]:
+            raise BadInputError(
+                "accuracy of run {}, step {}, task {} ({} head) is given twice".format(*map(int, cell), head)
+            )
+        filled[cell] = True
+        accuracy[cell] = float(row["accuracy"])
+    missing = np.argwhere(~filled & np.tril(np.ones(accuracy.shape[1:], dtype=bool)))
+    if len(missing):
+        run, step, task = (int(i) for i in missing[0])
+        raise BadInputError(f"accuracy of run {run}, step {step}, task {task} ({head} head) is missing")
+    check_accuracy(accuracy, f" ({head} head)")
+    return accuracy
