@@ -1,0 +1,116 @@
+"""`cl-cnaps weights`: what weight files there are, what they say of themselves, and import of released ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cl_cnaps.commands import options
+
+if TYPE_CHECKING:
+    from cl_cnaps.models.weights import WeightFile
+
+
+@click.group()
+def weights() -> None:
+    """List, show and import model weights (safetensors files with metadata)."""
+
+
+@weights.command("list")
+@options.as_json
+def list_(as_json: bool) -> None:
+    """Show the weights that can be asked for by name: shipped with the package, then your own."""
+    from cl_cnaps.models.weights import list_weights
+    from cl_cnaps.paths import weights_root
+
+    files = list_weights()
+    if as_json:
+        for file in files:
+            click.echo(json.dumps(_facts(file)))
+        return
+    if not files:
+        click.echo("No weights yet. `cl-cnaps weights import CHECKPOINT.pt` takes in a released checkpoint.")
+    for file in files:
+        click.echo(f"{file.name:32} {file.config.model:13} {file.config.backbone:20} {_origin(file)}")
+    click.echo(f"\nYour own weights are looked for in {weights_root()}")
+
+
+@weights.command()
+@click.argument("name")
+@options.as_json
+def show(name: str, as_json: bool) -> None:
+    """Show what a weight file says of itself. NAME is a name from `weights list` or the path of a file."""
+    from cl_cnaps.models.weights import describe, find_weights
+
+    facts = _facts(describe(find_weights(name)))
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for key, value in facts.items():
+        nested = isinstance(value, dict)
+        click.echo(f"{key}:" if nested else f"{key}: {value}")
+        for inner, content in value.items() if nested else ():
+            click.echo(f"  {inner}: {content}")
+
+
+@weights.command("import")
+@click.argument("checkpoint", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--model",
+    type=click.Choice(["simple", "transductive", "cnaps"]),
+    help="Refuse a checkpoint of any other model. Told from the file if not given.",
+)
+@click.option("--name", help="Name to keep it under; by default the checkpoint's file name.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write this file instead of keeping it by name.")
+@click.option(
+    "--batch-statistics",
+    is_flag=True,
+    help="Let the set encoder normalise by the images at hand, as the authors' few-shot scripts do.",
+)
+def import_(checkpoint: Path, model: Any, name: str | None, out: Path | None, batch_statistics: bool) -> None:
+    """Take in a released checkpoint (.pt): resnet18; Simple, Transductive or original CNAPS with `film`.
+
+    The file is read as plain tensors; a key that is unknown or missing, or a wrong shape, is refused by name.
+
+    \b
+    Example: cl-cnaps weights import best_simple_cnaps.pt --name simple-authors
+             cl-cnaps stream --model simple --weights simple-authors
+    """
+    from cl_cnaps.models.released import import_checkpoint
+    from cl_cnaps.models.weights import save_weights
+    from cl_cnaps.paths import weights_root
+
+    imported = import_checkpoint(checkpoint, model, batch_statistics=batch_statistics)
+    path = out or weights_root() / f"{name or checkpoint.stem}.safetensors"
+    if path.suffix != ".safetensors":
+        raise click.BadParameter("the file name must end in .safetensors", param_hint="--out")
+    file = save_weights(path, imported, {"imported_from": checkpoint.name})
+    parameters = sum(p.numel() for p in imported.parameters())
+    click.echo(f"{file.config.model} on {file.config.backbone}, {parameters:,} parameters, digest {file.digest}")
+    click.echo(f"written: {path}")
+
+
+def _facts(file: WeightFile) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "name": file.name,
+        "file": str(file.path),
+        "model": file.config.model,
+        "backbone": file.config.backbone,
+        "backbone_included": file.has_backbone,
+        "backbone_digest": file.backbone_digest,
+        "digest": file.digest,
+        "training": dict(file.training),
+        "config": asdict(file.config),
+    }
+
+
+def _origin(file: WeightFile) -> str:
+    training = file.training
+    if "imported_from" in training:
+        return f"imported from {training['imported_from']}"
+    return f"trained: {training.get('recipe', '')} {training.get('tasks', '')} tasks".strip()

@@ -1,0 +1,116 @@
+"""Adaptation networks: from a task encoding to FiLM parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.backbones import FilmLayer
+from cl_cnaps.models.encoders import ENCODING_WIDTH
+from cl_cnaps.models.film import Film
+
+Generator = Literal["paper", "compact"]
+
+_TRUNK_WIDTH = 128
+
+
+class _Processor(nn.Module):
+    """Three residual dense layers with ReLU between, times a learned regulariser that starts near zero."""
+
+    def __init__(self, channels: int, offset: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
+        self.regulariser = nn.Parameter(torch.empty(channels).normal_(0, 0.001))
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            x = x + layer(x)
+            if number < 2:
+                x = torch.relu(x)
+        return x * self.regulariser + self.offset
+
+
+class _PaperBlock(nn.Module):
+    """gamma1, beta1, gamma2, beta2 of one residual block."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gamma1, self.beta1 = _Processor(channels, 1.0), _Processor(channels, 0.0)
+        self.gamma2, self.beta2 = _Processor(channels, 1.0), _Processor(channels, 0.0)
+
+
+class _PaperStage(nn.Module):
+    """One resolution of the ResNet: a shared layer, then its blocks."""
+
+    def __init__(self, channels: int, n_blocks: int) -> None:
+        super().__init__()
+        self.shared = nn.Linear(ENCODING_WIDTH, channels)
+        self.blocks = nn.ModuleList(_PaperBlock(channels) for _ in range(n_blocks))
+
+
+class PaperAdaptation(nn.Module):
+    """The paper's 'film' adaptation, for networks of residual blocks with two modulated batch-norms each."""
+
+    def __init__(self, layers: Sequence[FilmLayer]) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList()
+        for stage, members in groupby(layers, key=lambda layer: layer.name.split(".")[0]):
+            names = list(members)
+            if len(names) % 2 or len({layer.channels for layer in names}) != 1:
+                raise BadInputError(
+                    f"the paper's adaptation network needs blocks of two batch-norms of equal width; {stage} has "
+                    f"{[layer.channels for layer in names]}. Use the compact one"
+                )
+            self.stages.append(_PaperStage(names[0].channels, len(names) // 2))
+
+    def forward(self, encoding: Tensor) -> Film:
+        gammas, betas = [], []
+        for stage in self.stages:
+            assert isinstance(stage, _PaperStage)
+            shared = torch.relu(stage.shared(encoding))
+            for block in stage.blocks:
+                assert isinstance(block, _PaperBlock)
+                gammas += [block.gamma1(shared), block.gamma2(shared)]
+                betas += [block.beta1(shared), block.beta2(shared)]
+        return Film(tuple(gammas), tuple(betas))
+
+    def regularisation(self) -> Tensor:
+        """Sum of squared regularisers; the loss adds 0.001 of it per task."""
+        squares = [m.regulariser.square().sum() for m in self.modules() if isinstance(m, _Processor)]
+        return torch.stack(squares).sum()
+
+
+class CompactAdaptation(nn.Module):
+    """A small trunk and one linear head per layer, starting at the identity: for any batch-norm backbone."""
+
+    def __init__(self, layers: Sequence[FilmLayer]) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(
+            nn.Linear(ENCODING_WIDTH, _TRUNK_WIDTH), nn.ReLU(), nn.Linear(_TRUNK_WIDTH, _TRUNK_WIDTH), nn.ReLU()
+        )
+        self.heads = nn.ModuleList(nn.Linear(_TRUNK_WIDTH, 2 * layer.channels) for layer in layers)
+        for head in self.heads:
+            assert isinstance(head, nn.Linear)
+            nn.init.zeros_(head.weight)
+            nn.init.zeros_(head.bias)
+
+    def forward(self, encoding: Tensor) -> Film:
+        shared = self.trunk(encoding)
+        pairs = [head(shared).chunk(2) for head in self.heads]
+        return Film(tuple(1 + gamma for gamma, _ in pairs), tuple(beta for _, beta in pairs))
+
+    def regularisation(self) -> Tensor:
+        """Sum of squares of what the heads' weights add to the identity, per unit of the trunk's width."""
+        squares = [p.square().sum() for head in self.heads for p in head.parameters()]
+        return torch.stack(squares).sum() / _TRUNK_WIDTH
+
+
+def make_adaptation(kind: Generator, layers: Sequence[FilmLayer]) -> PaperAdaptation | CompactAdaptation:
+    """The adaptation network of the given kind."""
+    return PaperAdaptation(layers) if kind == "paper" else CompactAdaptation(layers)

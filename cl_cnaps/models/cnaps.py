@@ -1,0 +1,267 @@
+"""Simple CNAPS, Transductive CNAPS and CNAPS: encode a task, adapt, embed, fit, predict.
+
+Every method but `forward` of the parts is a function of its arguments: predicting never changes the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian import (
+    Metric,
+    Normaliser,
+    class_logits,
+    estimate,
+    refine,
+    support_statistics,
+)
+from cl_cnaps.models.adaptation import Generator, make_adaptation
+from cl_cnaps.models.backbones import DEFAULT_BACKBONE, Backbone
+from cl_cnaps.models.encoders import MeanTaskEncoder, SetEncoderConfig, TransductiveTaskEncoder
+from cl_cnaps.models.film import Film, modulated_forward
+from cl_cnaps.models.folding import Folder, FoldedNetwork
+from cl_cnaps.models.heads import GaussianHead, Head, LinearHead, LinearHeadGenerator
+
+ModelName = Literal["simple", "transductive", "cnaps", "protonet"]
+
+MEMORY_LIMIT = 1 << 30
+"""Bytes of activations that embedding a chunk of images may take."""
+
+
+@dataclass(frozen=True)
+class CnapsConfig:
+    """Everything that, with the weights, determines what a model computes."""
+
+    model: ModelName = "simple"
+    backbone: str = DEFAULT_BACKBONE
+    image_size: int | None = None
+    """None: the backbone's own."""
+    adaptation: Literal["film", "none"] = "film"
+    """none: frozen features, no task encoding."""
+    generator: Generator = "compact"
+    encoder: SetEncoderConfig = SetEncoderConfig(norm="group", image_size=32)
+    metric: Metric = "mahalanobis"
+    normaliser: Literal["paper", "released"] = "paper"
+    beta: float = 1.0
+    learned_temperature: bool = True
+    """Divide logits by a learned temperature in training and in probabilities. The paper does not."""
+    refine_min: int = 2
+    refine_max: int = 4
+
+    @staticmethod
+    def papers(model: ModelName = "simple") -> CnapsConfig:
+        """The architecture of the paper: ResNet-18 at 84 x 84, its set encoder and its adaptation network."""
+        return CnapsConfig(
+            model=model,
+            backbone="resnet18",
+            image_size=84,
+            generator="paper",
+            encoder=SetEncoderConfig(),
+            learned_temperature=False,
+        )
+
+    @staticmethod
+    def for_backbone(model: ModelName, backbone: str) -> CnapsConfig:
+        """The usual configuration of a model on a backbone."""
+        return CnapsConfig.papers(model) if backbone == "resnet18" else CnapsConfig(model=model, backbone=backbone)
+
+
+class CnapsModel(nn.Module):
+    """The shared skeleton: a frozen backbone adapted to a task by FiLM, and a head fitted in closed form."""
+
+    name: ClassVar[ModelName]
+
+    def __init__(self, config: CnapsConfig, backbone: Backbone) -> None:
+        super().__init__()
+        if config.model != self.name:
+            raise BadInputError(f"a configuration for {config.model} was given to {type(self).__name__}")
+        # The resolved size goes into every record and weight file.
+        self.config = replace(config, image_size=backbone.info.image_size)
+        self.backbone = backbone
+        if config.adaptation == "film":
+            self.task_encoder = self._make_encoder()
+            self.adaptation = make_adaptation(config.generator, backbone.film_layers)
+        if config.learned_temperature:
+            self.log_temperature = nn.Parameter(torch.tensor(3.0 if config.adaptation == "film" else 0.0))
+        self._folder: Folder | None = None
+
+    def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
+        return MeanTaskEncoder(self.config.encoder)
+
+    @property
+    def temperature(self) -> Tensor:
+        """What logits are divided by before they become probabilities."""
+        if self.config.learned_temperature:
+            return self.log_temperature.exp()
+        return torch.ones((), device=self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.backbone.network.parameters()).device
+
+    @property
+    def uses_queries_to_encode(self) -> bool:
+        """Whether the task encoding needs the unlabelled query images."""
+        return self.config.adaptation == "film" and self.task_encoder.uses_queries
+
+    # Encode and adapt.
+
+    def encode(self, support: Tensor, labels_N: Tensor, query: Tensor | None = None) -> Tensor | None:
+        """Task encoding (64 numbers) from uint8 images; None without adaptation.
+
+        The query images are used by the transductive model only; their labels are not an argument.
+        """
+        if self.config.adaptation == "none":
+            return None
+        support_N64 = self._set_encode(support)
+        query_Q64 = self._set_encode(query) if query is not None and self.task_encoder.uses_queries else None
+        return self.task_encoder.pool(support_N64, labels_N, query_Q64)
+
+    def adapt(self, encoding: Tensor | None) -> Film:
+        """FiLM parameters for a task encoding; the identity without one."""
+        if encoding is None:
+            like = next(self.backbone.network.parameters())
+            return Film.identity(self.backbone.film_layers, like)
+        film: Film = self.adaptation(encoding)
+        return film
+
+    def _set_encode(self, images: Tensor) -> Tensor:
+        encoder = self.task_encoder.set_encoder
+        whole = self.training or (encoder.config.batch_statistics and encoder.config.norm == "batch")
+        step = len(images) if whole else 256
+        parts = [encoder(self.backbone.prepare(images[i : i + step])) for i in range(0, len(images), max(step, 1))]
+        return torch.cat(parts) if parts else torch.zeros(0, 64, device=self.device)
+
+    # Embed.
+
+    def embed(self, images: Tensor, film: Film) -> Tensor:
+        """Features N x D of uint8 images under FiLM, differentiable if anything that leads to `film` is."""
+        if torch.is_grad_enabled() and any(gamma.requires_grad for gamma in film.gammas):
+            return modulated_forward(self.backbone, film, self.backbone.prepare(images))
+        return self.embed_folded(images, self.fold(film))
+
+    def fold(self, film: Film) -> FoldedNetwork:
+        """The backbone with FiLM built into its weights: make it once per task, embed many images with it."""
+        if self._folder is None or self._folder.device != self.device:
+            self._folder = Folder(self.backbone)
+        return self._folder.fold(film)
+
+    @torch.no_grad()
+    def embed_folded(self, images: Tensor, network: FoldedNetwork, memory_limit: int = MEMORY_LIMIT) -> Tensor:
+        """Features N x D in chunks whose activations stay under `memory_limit` bytes."""
+        chunk = network.images_within(memory_limit)
+        features = torch.empty(len(images), self.backbone.info.width, device=self.device)
+        for i in range(0, len(images), chunk):
+            features[i : i + chunk] = network(self.backbone.prepare(images[i : i + chunk]))
+        return features
+
+    # Fit and predict.
+
+    @property
+    def _normaliser(self) -> Normaliser:
+        return "paper" if self.config.normaliser == "paper" else "released-simple"
+
+    def fit(self, features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Head:
+        """The classes of a task from its support features."""
+        statistics = support_statistics(features_ND, labels_N, n_classes)
+        return GaussianHead(statistics, estimate(statistics, self._normaliser, self.config.beta))
+
+    def logits(self, head: Head, query_QD: Tensor) -> Tensor:
+        """Logits Q x K; for the transductive model in evaluation those after refinement on this query set."""
+        assert isinstance(head, GaussianHead)
+        return class_logits(head.gaussians, query_QD, self.config.metric)
+
+    def probabilities(self, head: Head, query_QD: Tensor) -> Tensor:
+        """Class probabilities Q x K."""
+        return torch.softmax(self.logits(head, query_QD) / self.temperature, dim=1)
+
+    def forward(self, support: Tensor, labels_N: Tensor, query: Tensor, n_classes: int) -> Tensor:
+        """Query logits of one task from its images."""
+        film = self.adapt(self.encode(support, labels_N, query))
+        features = self.embed(torch.cat([support, query]), film)
+        head = self.fit(features[: len(support)], labels_N, n_classes)
+        return self.logits(head, features[len(support) :])
+
+
+class SimpleCnaps(CnapsModel):
+    """Simple CNAPS (Bateni et al. 2020; Section method:simple-cnaps): class Gaussians and Mahalanobis distance."""
+
+    name = "simple"
+
+
+class ProtoNet(CnapsModel):
+    """The same adapted features with squared Euclidean distance to the class means (Snell et al. 2017)."""
+
+    name = "protonet"
+
+    def __init__(self, config: CnapsConfig, backbone: Backbone) -> None:
+        super().__init__(replace(config, metric="euclidean"), backbone)
+
+
+class TransductiveCnaps(CnapsModel):
+    """Transductive CNAPS (Section sec:transductive-cnaps): queries take part in the encoding and in the classes."""
+
+    name = "transductive"
+
+    def _make_encoder(self) -> TransductiveTaskEncoder:
+        return TransductiveTaskEncoder(self.config.encoder)
+
+    @property
+    def _normaliser(self) -> Normaliser:
+        return "paper" if self.config.normaliser == "paper" else "released-transductive"
+
+    def logits(self, head: Head, query_QD: Tensor) -> Tensor:
+        """In training from the support alone; in evaluation refined on the whole query set given."""
+        assert isinstance(head, GaussianHead)
+        if self.training:
+            return super().logits(head, query_QD)
+        return refine(
+            head.statistics,
+            query_QD,
+            min_steps=self.config.refine_min,
+            max_steps=self.config.refine_max,
+            normaliser=self._normaliser,
+            beta=self.config.beta,
+            temperature=self.temperature.detach(),
+        ).logits_QK
+
+
+class Cnaps(CnapsModel):
+    """The original CNAPS (Requeima et al. 2019; Section sec:cnaps): a generated linear classifier."""
+
+    name = "cnaps"
+
+    def __init__(self, config: CnapsConfig, backbone: Backbone) -> None:
+        super().__init__(config, backbone)
+        self.classifier = LinearHeadGenerator(backbone.info.width)
+
+    def fit(self, features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Head:
+        """The generated classifier of a task."""
+        head: LinearHead = self.classifier(support_statistics(features_ND, labels_N, n_classes).means_KD)
+        return head
+
+    def logits(self, head: Head, query_QD: Tensor) -> Tensor:
+        """W z + b."""
+        assert isinstance(head, LinearHead)
+        return query_QD @ head.weight_KD.T + head.bias_K
+
+
+MODELS: dict[ModelName, type[CnapsModel]] = {
+    model.name: model for model in (SimpleCnaps, TransductiveCnaps, Cnaps, ProtoNet)
+}
+
+
+def make_model(config: CnapsConfig, backbone: Backbone, seed: int = 0) -> CnapsModel:
+    """A model with freshly drawn adaptation weights; in evaluation mode."""
+    if config.model not in MODELS:
+        raise BadInputError(f"unknown model {config.model!r}; there are {', '.join(MODELS)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODELS[config.model](config, backbone)
+    return model.eval()

@@ -1,0 +1,96 @@
+"""Named tensors in and out of files, without ever running code from a file."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from cl_cnaps.errors import ClCnapsError, MissingDataError
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file or of a PyTorch checkpoint, in the file's order.
+
+    A checkpoint may be a plain state dict or hold one under `model_state_dict` or `state_dict`. It is read with
+    weights_only=True: a file that holds anything but tensors and plain containers is refused.
+    """
+    if not path.is_file():
+        raise MissingDataError(f"there is no weight file {path}")
+    if path.suffix == ".safetensors":
+        with _open(path) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ClCnapsError(
+            f"{path.name} is not a checkpoint of plain tensors, and nothing else is loaded ({reason})"
+        ) from error
+    for key in ("model_state_dict", "state_dict"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+            break
+    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ClCnapsError(f"{path.name} holds no state dict: expected names with tensors")
+    return {str(name): tensor for name, tensor in content.items()}
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a .safetensors file."""
+    if not path.is_file():
+        raise MissingDataError(f"there is no weight file {path}")
+    with _open(path) as file:
+        return dict(file.metadata() or {})
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a .safetensors file to a temporary name and move it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata))
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+    """Load tensors into a module; missing or unknown names, wrong shapes and NaN are refused by name."""
+    own = module.state_dict()
+    problems = [f"missing {name}" for name in own if name not in tensors]
+    problems += [f"unknown {name}" for name in tensors if name not in own]
+    problems += [
+        f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(own[name].shape)}"
+        for name in own
+        if name in tensors and tensors[name].shape != own[name].shape
+    ]
+    problems += [
+        f"{name} contains NaN or Inf"
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+    ]
+    if problems:
+        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        raise ClCnapsError(f"{what} does not fit this model: {shown}")
+    module.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in tensors.items()})
+
+
+def _open(path: Path) -> safe_open:
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except SafetensorError as error:
+        raise ClCnapsError(f"{path.name} is not a safetensors file: {error}") from error

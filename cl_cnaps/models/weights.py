@@ -1,0 +1,156 @@
+"""Model weights in safetensors files whose metadata says what they are.
+
+A file holds the trained parts of a model, and the backbone too unless the backbone comes with the installation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cl_cnaps import __version__
+from cl_cnaps.errors import ClCnapsError, MissingDataError
+from cl_cnaps.models.backbones import load_backbone, state_digest
+from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
+from cl_cnaps.models.encoders import SetEncoderConfig
+from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
+from cl_cnaps.paths import weights_root
+
+FORMAT = "cl-cnaps weights 1"
+_BACKBONE = "backbone.network."
+_PACKAGED = ("efficientnet-lite0",)
+"""Backbones whose weights every installation has, so that files need not repeat them."""
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """What a weight file says of itself."""
+
+    name: str
+    path: Path
+    config: CnapsConfig
+    backbone_digest: str
+    digest: str
+    has_backbone: bool
+    training: Mapping[str, Any]
+    """How it was made: recipe, data, tasks, seed, commit; or the checkpoint it was imported from."""
+
+
+def shipped_root() -> Path:
+    """Where the weights that come with the package are."""
+    return Path(__file__).parent.parent / "weights"
+
+
+def save_weights(
+    path: Path, model: CnapsModel, training: Mapping[str, Any], *, dtype: torch.dtype = torch.float32
+) -> WeightFile:
+    """Write a model's weights and return what the file says of itself."""
+    has_backbone = model.config.backbone not in _PACKAGED
+    tensors = {
+        name: tensor.to(dtype) if tensor.is_floating_point() and not name.startswith(_BACKBONE) else tensor
+        for name, tensor in model.state_dict().items()
+        if has_backbone or not name.startswith(_BACKBONE)
+    }
+    metadata = {
+        "format": FORMAT,
+        "version": __version__,
+        "config": json.dumps(asdict(model.config), sort_keys=True),
+        "backbone_digest": model.backbone.digest(),
+        "digest": state_digest(tensors),
+        "has_backbone": json.dumps(has_backbone),
+        "training": json.dumps(dict(training), sort_keys=True, allow_nan=False),
+    }
+    write_tensors(path, tensors, metadata)
+    return describe(path)
+
+
+def describe(path: Path) -> WeightFile:
+    """Read a weight file's metadata."""
+    metadata = read_metadata(path)
+    if metadata.get("format") != FORMAT:
+        raise ClCnapsError(
+            f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected {FORMAT!r}); "
+            "released checkpoints are taken in with `cl-cnaps weights import`"
+        )
+    return WeightFile(
+        path.stem,
+        path,
+        config_from_dict(json.loads(metadata["config"]), path.name),
+        metadata["backbone_digest"],
+        metadata["digest"],
+        json.loads(metadata["has_backbone"]),
+        json.loads(metadata["training"]),
+    )
+
+
+def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
+    """A model configuration; unknown keys are refused by name."""
+    values = dict(values)
+    unknown = sorted(set(values) - {field.name for field in fields(CnapsConfig)})
+    encoder = dict(values.get("encoder", {}))
+    unknown += sorted(f"encoder.{key}" for key in set(encoder) - {field.name for field in fields(SetEncoderConfig)})
+    if unknown:
+        raise ClCnapsError(f"{where} has unknown settings: {', '.join(unknown)}")
+    if "encoder" in values:
+        values["encoder"] = SetEncoderConfig(**encoder)
+    return CnapsConfig(**values)
+
+
+def list_weights() -> list[WeightFile]:
+    """Weight files that can be asked for by name: the shipped ones, then the person's own."""
+    found = []
+    for root in (shipped_root(), weights_root()):
+        if root.is_dir():
+            found += [describe(path) for path in sorted(root.glob("*.safetensors"))]
+    return found
+
+
+def find_weights(name: str) -> Path:
+    """The file for a name or a path."""
+    if name.endswith(".safetensors") or "/" in name:
+        if not Path(name).is_file():
+            raise MissingDataError(f"there is no weight file {name}")
+        return Path(name)
+    candidates = [root / f"{name}.safetensors" for root in (weights_root(), shipped_root())]
+    for path in candidates:
+        if path.is_file():
+            return path
+    known = ", ".join(file.name for file in list_weights()) or "none yet"
+    raise MissingDataError(f"no weights called {name!r}; there are: {known} (see `cl-cnaps weights list`)")
+
+
+def load_weights(name: str, **changes: Any) -> tuple[CnapsModel, WeightFile]:
+    """A model from a weight file, in evaluation mode.
+
+    Args:
+        name: a name that `weights list` shows, or the path of a .safetensors file.
+        changes: settings of the configuration to set otherwise, such as `refine_max` or `image_size`.
+    """
+    file = describe(find_weights(name))
+    tensors = read_tensors(file.path)
+    if state_digest(tensors) != file.digest:
+        raise ClCnapsError(f"{file.path.name} is damaged: its content does not match the digest in its metadata")
+    config = replace(file.config, **changes)
+    backbone = load_backbone(
+        config.backbone, weights="random" if file.has_backbone else "auto", image_size=config.image_size
+    )
+    model = make_model(config, backbone)
+    if not file.has_backbone:
+        if backbone.digest() != file.backbone_digest:
+            raise ClCnapsError(
+                f"{file.path.name} was made for other weights of {config.backbone} (digest {file.backbone_digest}, "
+                f"installed {backbone.digest()})"
+            )
+        tensors = {**_backbone_state(model), **tensors}
+    load_exactly(model, tensors, file.path.name)
+    return model.eval(), file
+
+
+def _backbone_state(model: CnapsModel) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_BACKBONE)}

@@ -1,0 +1,23 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real images that `CL_CNAPS_DATA` points to; tests that need it skip without it."""
+    root = os.environ.get("CL_CNAPS_DATA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("needs real images: set CL_CNAPS_DATA to a data folder")
+    return Path(root)
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the folders of the person who runs it."""
+    monkeypatch.setenv("CL_CNAPS_WEIGHTS", str(tmp_path / "own-weights"))
