@@ -1,0 +1,99 @@
+"""What an episode is before any image is loaded: which images of which classes are support and query."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cl_cnaps.errors import BadInputError
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One few-shot task as a description.
+
+    `support` (n x 2) and `query` (m x 2) hold rows of (class position, image index). The position counts in
+    `class_names` and is the label 0..way-1 that a model sees; the index counts the images of that class in
+    its source. Rows are grouped by class in way order. No image is in both sets or twice in one.
+    """
+
+    source: str
+    """The source of the images; of a mixture, the name under which it was mixed."""
+    class_names: tuple[str, ...]
+    class_ids: tuple[int, ...]
+    """The classes' ids in the source's spec, in way order: what a Meta-Dataset record file is named by."""
+    support: IntArray
+    query: IntArray
+    seed: int
+    index: int
+
+    def __post_init__(self) -> None:
+        where = f"episode {self.index} of {self.source!r}"
+        if len(set(self.class_names)) != len(self.class_names) or len(self.class_ids) != len(
+            self.class_names
+        ):
+            raise BadInputError(f"{where}: class names must be distinct and have one id each")
+        for name in ("support", "query"):
+            # A private read-only copy: a frozen description must not change under whoever holds it.
+            rows = np.array(getattr(self, name), dtype=np.int64)
+            if rows.ndim != 2 or rows.shape[1] != 2 or len(rows) == 0:
+                raise BadInputError(
+                    f"{where}: {name} has shape {rows.shape}; rows of (class, image) are needed"
+                )
+            if rows.min() < 0 or rows[:, 0].max() >= self.way:
+                raise BadInputError(
+                    f"{where}: {name} has a class position outside 0..{self.way - 1} or a negative index"
+                )
+            rows.flags.writeable = False
+            object.__setattr__(self, name, rows)
+        everything = np.concatenate([self.support, self.query])
+        keys = everything[:, 0] * (int(everything[:, 1].max()) + 1) + everything[:, 1]
+        if len(np.unique(keys)) != len(keys):
+            raise BadInputError(f"{where}: an image is used twice")
+
+    @property
+    def way(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def shots(self) -> IntArray:
+        """Support images of each class, in way order."""
+        return np.bincount(self.support[:, 0], minlength=self.way).astype(np.int64)
+
+    @property
+    def queries(self) -> IntArray:
+        """Query images of each class, in way order."""
+        return np.bincount(self.query[:, 0], minlength=self.way).astype(np.int64)
+
+    def __eq__(self, other: object) -> bool:
+        """The same images of the same classes in the same roles, as `digest` sees them."""
+        return self.digest() == other.digest() if isinstance(other, Episode) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def digest(self) -> str:
+        """SHA-256 of the content: class names, support, query; not of source, seed or index."""
+        sha = hashlib.sha256(b"episode/1\0")
+        for name in self.class_names:
+            encoded = name.encode()
+            sha.update(len(encoded).to_bytes(8, "little") + encoded)
+        for rows in (self.support, self.query):
+            # Little-endian, a length in front: the same bytes on every machine, and no two contents alike.
+            sha.update(b"\0rows" + len(rows).to_bytes(8, "little") + rows.astype("<i8").tobytes())
+        return sha.hexdigest()
+
+
+def episodes_digest(episodes: Iterable[Episode]) -> str:
+    """SHA-256 of many episodes in order: equal digests mean that two results are of the same tasks."""
+    sha = hashlib.sha256(b"episodes/1\0")
+    for episode in episodes:
+        sha.update(bytes.fromhex(episode.digest()))
+    return sha.hexdigest()

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cl_cnaps.episodes import Episode, episodes_digest
+from cl_cnaps.errors import BadInputError
+
+EPISODE = Episode(
+    source="letters",
+    class_names=("a", "b"),
+    class_ids=(4, 9),
+    support=np.array([[0, 3], [0, 1], [1, 3]]),
+    query=np.array([[0, 0], [1, 0]]),
+    seed=1,
+    index=2,
+)
+
+
+def test_way_shots_and_queries_are_counted_in_way_order():
+    assert EPISODE.way == 2
+    assert EPISODE.shots.tolist() == [2, 1]
+    assert EPISODE.queries.tolist() == [1, 1]
+
+
+def test_a_description_cannot_be_changed_through_its_arrays():
+    rows = np.array([[0, 3], [1, 3]])
+    episode = replace(EPISODE, support=rows)
+    rows[0, 1] = 7
+    assert episode.support[0, 1] == 3
+    with pytest.raises(ValueError, match="read-only"):
+        episode.support[0, 1] = 7
+
+
+def test_digest_is_of_the_content_alone():
+    elsewhere = replace(EPISODE, source="other", seed=5, index=6, support=EPISODE.support.astype(np.int32))
+    assert elsewhere.digest() == EPISODE.digest()
+    assert elsewhere == EPISODE
+    assert len({elsewhere, EPISODE}) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"class_names": ("a", "c")},
+        {"class_names": ("b", "a")},
+        {"support": np.array([[0, 3], [0, 2], [1, 3]])},
+        {"support": EPISODE.support[:2], "query": np.array([[1, 3], [0, 0], [1, 0]])},
+        {"query": np.array([[0, 0], [1, 1]])},
+    ],
+)
+def test_digest_changes_with_the_content(change):
+    assert replace(EPISODE, **change).digest() != EPISODE.digest()
+    assert replace(EPISODE, **change) != EPISODE
+
+
+def test_digest_is_the_same_on_every_machine_and_for_ever():
+    assert EPISODE.digest() == "e355b2ecf9c10a8531be1cbe29a626c04e73cd4f0e8b143c20816bd818cebb5e"
+
+
+def test_digest_of_many_depends_on_order_and_number():
+    other = replace(EPISODE, class_names=("x", "y"))
+    digests = {episodes_digest(e) for e in ([], [EPISODE], [EPISODE, other], [other, EPISODE], [EPISODE] * 2)}
+    assert len(digests) == 5
+    assert episodes_digest(iter([EPISODE, other])) == episodes_digest([EPISODE, other])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query": np.array([[0, 3], [1, 0]])}, "used twice"),
+        ({"support": np.array([[0, 3], [0, 3], [1, 3]])}, "used twice"),
+        ({"support": np.array([[2, 3]])}, "outside 0..1"),
+        ({"support": np.array([[0, -1]])}, "negative"),
+        ({"support": np.array([0, 1])}, "shape"),
+        ({"query": np.empty((0, 2), dtype=int)}, "shape"),
+        ({"class_names": ("a", "a")}, "distinct"),
+        ({"class_ids": (1,)}, "one id each"),
+    ],
+)
+def test_what_is_no_episode_is_refused_by_name(change, message):
+    with pytest.raises(BadInputError, match=message) as raised:
+        replace(EPISODE, **change)
+    assert "episode 2 of 'letters'" in str(raised.value)
