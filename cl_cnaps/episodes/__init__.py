@@ -1,1 +1,34 @@
-"""Few-shot tasks: how they are described and sampled."""
+"""Few-shot tasks: how they are described and sampled. Without torch, but for `episodes.batch`."""
+
+from cl_cnaps.episodes.episode import Episode, episodes_digest
+from cl_cnaps.episodes.hierarchy import ClassGraph
+from cl_cnaps.episodes.mixture import MixtureSampler
+from cl_cnaps.episodes.rules import MetaDatasetConfig, VariableConfig
+from cl_cnaps.episodes.samplers import (
+    EpisodeSampler,
+    FixedConfig,
+    FixedSampler,
+    MetaDatasetSampler,
+    VariableSampler,
+)
+from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec
+from cl_cnaps.episodes.spec_files import read_leaf_images, read_spec
+
+__all__ = [
+    "ClassGraph",
+    "ClassTable",
+    "DatasetSpec",
+    "Episode",
+    "EpisodeSampler",
+    "FixedConfig",
+    "FixedSampler",
+    "MetaDatasetConfig",
+    "MetaDatasetSampler",
+    "MixtureSampler",
+    "SplitSpec",
+    "VariableConfig",
+    "VariableSampler",
+    "episodes_digest",
+    "read_leaf_images",
+    "read_spec",
+]

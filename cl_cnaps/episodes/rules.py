@@ -1,0 +1,100 @@
+"""How large an episode is: Meta-Dataset's rules for queries, support size and shots, as pure functions.
+
+They are those of the official sampler (Triantafillou et al., "Meta-Dataset", 2020), arranged so that rounding
+cannot break a bound. Each arrangement is the same number in exact arithmetic:
+
+- floor(u * c + 1) is computed as floor(u * c) + 1. For u just below 1 the sum u * c + 1 can round to c + 1,
+  one image more than the class may give; the product alone always stays below c.
+- floor(weight * r), weight = w_k / sum(w), is computed as floor(w_k * r / sum(w)). Normalising first rounds
+  twice: with 49 equal weights and r = 49 it gives 49 * (1/49) = 0.99..., hence 0 instead of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numpy.random import Generator
+
+from cl_cnaps.episodes.episode import IntArray
+from cl_cnaps.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class VariableConfig:
+    """Bounds of episodes with variable way and shot; the defaults are Meta-Dataset's."""
+
+    min_ways: int = 5
+    max_ways: int = 50
+    max_queries: int = 10
+    """Query images of each class, at most; never more than half of the smallest class."""
+    max_support: int = 500
+    """Support images of the whole episode, at most."""
+    max_contribution: int = 100
+    """What one class adds to the support size, at most; its shots may still be more than this."""
+    min_weight: float = 0.5
+    max_weight: float = 2.0
+    """Shots follow class size times a factor drawn log-uniformly between these two."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.min_ways <= self.max_ways:
+            raise BadInputError(f"ways {self.min_ways}..{self.max_ways}: 2 <= min_ways <= max_ways is needed")
+        for name in ("max_queries", "max_contribution"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"{name} is {getattr(self, name)}; at least 1 is needed")
+        if self.max_support < self.max_ways:
+            raise BadInputError(
+                f"max_support is {self.max_support}: less than one image for each of {self.max_ways} classes "
+                "(max_ways); raise it or lower max_ways"
+            )
+        if not 0 < self.min_weight <= self.max_weight < math.inf:
+            raise BadInputError(f"weights {self.min_weight}..{self.max_weight}: 0 < min <= max is needed")
+
+
+@dataclass(frozen=True)
+class MetaDatasetConfig(VariableConfig):
+    """Meta-Dataset's episodes, with its bound on the concepts of the ILSVRC graph."""
+
+    max_leaves: int = 392
+    """A concept that spans more classes is not picked; one that spans fewer than `min_ways` is not either."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_leaves < self.min_ways:
+            raise BadInputError(f"max_leaves is {self.max_leaves}, less than min_ways {self.min_ways}")
+
+
+def draw_ways(classes: int, config: VariableConfig, rng: Generator) -> int:
+    """Uniform on {min_ways .. min(max_ways, classes)}."""
+    return int(rng.integers(config.min_ways, min(config.max_ways, classes), endpoint=True))
+
+
+def queries_per_class(sizes: IntArray, config: VariableConfig) -> int:
+    """min(max_queries, floor(smallest class / 2)): the same for all classes of the episode."""
+    return min(config.max_queries, int(sizes.min()) // 2)
+
+
+def support_size(sizes: IntArray, queries: int, u: float, config: VariableConfig) -> int:
+    """min(max_support, sum over classes of floor(u * min(max_contribution, size - queries) + 1)), u < 1."""
+    contributions = np.minimum(config.max_contribution, sizes - queries)
+    return min(config.max_support, int((np.floor(u * contributions).astype(np.int64) + 1).sum()))
+
+
+def shots_per_class(
+    sizes: IntArray, queries: int, support: int, factors: npt.NDArray[np.float64]
+) -> IntArray:
+    """floor(weight * (support - ways)) + 1, at most size - queries; weights are size * factor, normalised."""
+    weights = sizes * factors
+    desired = np.floor(weights * (support - len(sizes)) / weights.sum()).astype(np.int64) + 1
+    shots: IntArray = np.minimum(desired, sizes - queries)
+    return shots
+
+
+def draw_shots(sizes: IntArray, config: VariableConfig, rng: Generator) -> tuple[IntArray, int]:
+    """Shots of each class and queries per class, for classes of these sizes (each at least 2)."""
+    queries = queries_per_class(sizes, config)
+    support = support_size(sizes, queries, rng.random(), config)
+    factors = np.exp(rng.uniform(math.log(config.min_weight), math.log(config.max_weight), size=len(sizes)))
+    return shots_per_class(sizes, queries, support, factors), queries

@@ -1,0 +1,166 @@
+"""Samplers: `sampler.episode(i)` is a function of the classes, the seed and i, whatever was asked before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from cl_cnaps.episodes.classes import AnyClasses, ClassPicker, class_picker
+from cl_cnaps.episodes.episode import Episode, IntArray
+from cl_cnaps.episodes.randomness import Purpose, episode_generator
+from cl_cnaps.episodes.rules import MetaDatasetConfig, VariableConfig, draw_shots
+from cl_cnaps.episodes.spec import ClassTable, DatasetSpec
+from cl_cnaps.errors import BadInputError
+
+
+class EpisodeSampler(Protocol):
+    """An endless numbered sequence of episodes."""
+
+    def episode(self, index: int) -> Episode:
+        """Episode number `index`, from 0."""
+
+
+class _TableSampler:
+    """What samplers over one class table share: the generator, and drawing images of chosen classes."""
+
+    def __init__(self, source: str, classes: ClassTable, seed: int, min_images: int, reason: str) -> None:
+        for name, size in zip(classes.names, classes.sizes, strict=True):
+            if size < min_images:
+                raise BadInputError(
+                    f"{source}: class {name!r} has {size} images; {min_images} are needed ({reason}). "
+                    "Add images or leave the class out"
+                )
+        self.source = source
+        self.classes = classes
+        self.seed = seed
+        self._sizes = np.array(classes.sizes, dtype=np.int64)
+        # Taken from the content, so that data sets sampled with one seed get unrelated draws and a data set's
+        # episodes do not depend on what it is called.
+        content = repr((classes.names, classes.sizes)).encode()
+        self._stream = int.from_bytes(hashlib.sha256(content).digest()[:4], "little")
+
+    def _generator(self, index: int) -> Generator:
+        return episode_generator(self.seed, index, Purpose.EPISODE, self._stream)
+
+    def _describe(
+        self, index: int, chosen: IntArray, shots: IntArray, queries: int, rng: Generator
+    ) -> Episode:
+        # From the whole class, never from a buffer of records in file order: neighbours in a file may be
+        # near-copies (traffic signs: frames of one film), and copies in both sets inflate accuracy.
+        drawn = [
+            rng.choice(size, shot + queries, replace=False)
+            for size, shot in zip(self._sizes[chosen].tolist(), shots.tolist(), strict=True)
+        ]
+        support = np.concatenate([images[:shot] for images, shot in zip(drawn, shots, strict=True)])
+        query = np.concatenate([images[shot:] for images, shot in zip(drawn, shots, strict=True)])
+        positions = np.arange(len(chosen))
+        return Episode(
+            source=self.source,
+            class_names=tuple(self.classes.names[k] for k in chosen),
+            class_ids=tuple(self.classes.ids[k] for k in chosen),
+            support=np.stack([positions.repeat(shots), support], axis=1),
+            query=np.stack([positions.repeat(queries), query], axis=1),
+            seed=self.seed,
+            index=index,
+        )
+
+
+@dataclass(frozen=True)
+class FixedConfig:
+    """Episodes of one shape; the defaults are those of the paper's mini- and tiered-ImageNet tables."""
+
+    ways: int = 5
+    shots: int = 1
+    queries: int = 10
+
+    def __post_init__(self) -> None:
+        if self.ways < 2 or self.shots < 1 or self.queries < 1:
+            raise BadInputError(
+                f"{self.ways} ways, {self.shots} shots, {self.queries} queries: at least 2, 1, 1 are needed"
+            )
+
+
+class FixedSampler(_TableSampler):
+    """The same number of classes, shots and queries in every episode."""
+
+    def __init__(
+        self,
+        source: str,
+        classes: ClassTable | Mapping[str, int],
+        *,
+        seed: int,
+        config: FixedConfig | None = None,
+    ) -> None:
+        self.config = config or FixedConfig()
+        table = _table(classes)
+        if len(table) < self.config.ways:
+            raise BadInputError(f"{source}: has {len(table)} classes; {self.config.ways} ways were asked for")
+        reason = f"{self.config.shots} shots and {self.config.queries} queries were asked for"
+        super().__init__(source, table, seed, self.config.shots + self.config.queries, reason)
+
+    def episode(self, index: int) -> Episode:
+        """Episode number `index`, from 0."""
+        rng = self._generator(index)
+        chosen = rng.choice(len(self.classes), self.config.ways, replace=False)
+        shots = np.full(self.config.ways, self.config.shots, dtype=np.int64)
+        return self._describe(index, chosen, shots, self.config.queries, rng)
+
+
+class VariableSampler(_TableSampler):
+    """Variable way and shot by Meta-Dataset's rules, for any table of class sizes.
+
+    `picker` replaces the uniform choice among all classes, for classes that are related.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        classes: ClassTable | Mapping[str, int],
+        *,
+        seed: int,
+        config: VariableConfig | None = None,
+        picker: ClassPicker | None = None,
+    ) -> None:
+        self.config: VariableConfig = config or VariableConfig()
+        table = _table(classes)
+        super().__init__(source, table, seed, 2, "one for support, one for query")
+        try:
+            self._picker = picker or AnyClasses(len(table), self.config)
+        except BadInputError as error:
+            raise BadInputError(f"{source}: {error}") from None
+
+    def episode(self, index: int) -> Episode:
+        """Episode number `index`, from 0."""
+        rng = self._generator(index)
+        chosen = self._picker.pick(rng)
+        shots, queries = draw_shots(self._sizes[chosen], self.config, rng)
+        return self._describe(index, chosen, shots, queries, rng)
+
+
+class MetaDatasetSampler(VariableSampler):
+    """Meta-Dataset's episodes of one split (Triantafillou et al., 2020), composed as officially.
+
+    The spec decides how classes are chosen: all of the split, one Omniglot alphabet, or one ILSVRC concept.
+    """
+
+    def __init__(
+        self, spec: DatasetSpec, split: str, *, seed: int, config: MetaDatasetConfig | None = None
+    ) -> None:
+        config = config or MetaDatasetConfig()
+        part = spec.split(split)
+        if not len(part.classes):
+            raise BadInputError(f"{spec.name}: split {split} has no classes")
+        try:
+            picker = class_picker(part, config)
+        except BadInputError as error:
+            raise BadInputError(f"{spec.name}, split {split}: {error}") from None
+        super().__init__(spec.name, part.classes, seed=seed, config=config, picker=picker)
+
+
+def _table(classes: ClassTable | Mapping[str, int]) -> ClassTable:
+    return classes if isinstance(classes, ClassTable) else ClassTable.of(classes)

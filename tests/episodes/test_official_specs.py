@@ -1,0 +1,145 @@
+"""The official spec files of Meta-Dataset: what they hold, and the ILSVRC and Omniglot rules on them."""
+
+from __future__ import annotations
+
+import os
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cl_cnaps.episodes import MetaDatasetSampler, read_leaf_images, read_spec
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "valid", "test"),
+    [
+        ("aircraft", 70, 15, 15),
+        ("cu_birds", 140, 30, 30),
+        ("dtd", 33, 7, 7),
+        ("fungi", 994, 200, 200),
+        ("ilsvrc_2012", 712, 158, 130),
+        ("ilsvrc_2012_v2", 1000, 0, 0),
+        ("mscoco", 0, 40, 40),
+        ("omniglot", 883, 81, 659),
+        ("quickdraw", 241, 52, 52),
+        ("traffic_sign", 0, 0, 43),
+        ("vgg_flower", 71, 15, 16),
+    ],
+)
+def test_every_spec_is_read_and_sampled(official_specs, name, train, valid, test):
+    spec = read_spec(official_specs / f"{name}_dataset_spec.json")
+    assert spec.name == name
+    for split, classes in (("TRAIN", train), ("VALID", valid), ("TEST", test)):
+        table = spec.split(split).classes
+        assert len(table) == classes
+        if not classes:
+            continue
+        sizes = dict(zip(table.names, table.sizes, strict=True))
+        sampler = MetaDatasetSampler(spec, split, seed=0)
+        for episode in map(sampler.episode, range(20)):
+            assert 5 <= episode.way <= min(50, classes)
+            assert len(episode.support) <= 500
+            queries = min(10, min(sizes[c] for c in episode.class_names) // 2)
+            assert set(episode.queries.tolist()) == {queries}
+            for class_name, shots in zip(episode.class_names, episode.shots, strict=True):
+                assert 1 <= shots <= sizes[class_name] - queries
+
+
+def test_ids_are_those_of_the_record_files(official_specs):
+    test = read_spec(official_specs / "traffic_sign_dataset_spec.json").split("TEST").classes
+    assert test.names[14].startswith("14.")
+    assert test.ids[14] == 14
+    birds = read_spec(official_specs / "cu_birds_dataset_spec.json").split("TEST").classes
+    assert birds.ids == tuple(range(170, 200))
+
+
+def test_omniglot_episodes_are_of_one_alphabet(official_specs):
+    spec = read_spec(official_specs / "omniglot_dataset_spec.json")
+    groups = spec.split("TEST").groups
+    assert groups is not None
+    assert len(groups) == 20
+    alphabet_of = {name: group for group, names in groups.items() for name in names}
+    assert all(name.startswith(group) for name, group in alphabet_of.items())
+    picked: Counter[str] = Counter()
+    for episode in map(MetaDatasetSampler(spec, "TEST", seed=0).episode, range(800)):
+        (alphabet,) = {alphabet_of[name] for name in episode.class_names}
+        assert 5 <= episode.way <= min(50, len(groups[alphabet]))
+        picked[alphabet] += 1
+    # 40 of each expected, with a standard deviation of 6.2, whatever the alphabet's size.
+    assert all(10 < picked[alphabet] < 70 for alphabet in groups)
+
+
+@pytest.mark.parametrize(("split", "concepts"), [("TRAIN", 113), ("VALID", 18), ("TEST", 15)])
+def test_ilsvrc_episodes_are_the_leaves_of_one_concept(official_specs, split, concepts):
+    spec = read_spec(official_specs / "ilsvrc_2012_dataset_spec.json")
+    graph = spec.split(split).graph
+    assert graph is not None
+    eligible = graph.eligible(5, 392)
+    assert len(eligible) == concepts
+    # 392 is the smallest bound with which every class is below some eligible concept.
+    assert {leaf for span in eligible.values() for leaf in span} == set(graph.leaves)
+    assert split != "TRAIN" or {leaf for s in graph.eligible(5, 391).values() for leaf in s} != set(
+        graph.leaves
+    )
+    whole = {frozenset(span): node for node, span in eligible.items() if len(span) <= 50}
+    large = [set(span) for span in eligible.values() if len(span) > 50]
+    picked: Counter[str] = Counter()
+    for episode in map(MetaDatasetSampler(spec, split, seed=0).episode, range(400)):
+        names = frozenset(episode.class_names)
+        if episode.way == 50 and any(names < span for span in large):
+            picked["large"] += 1
+        else:
+            picked[whole[names]] += 1
+    p = len(large) / concepts
+    assert abs(picked["large"] / 400 - p) < 4 * (p * (1 - p) / 400) ** 0.5
+
+
+def test_a_thousand_ilsvrc_descriptions_take_seconds(official_specs):
+    start = time.perf_counter()
+    sampler = MetaDatasetSampler(read_spec(official_specs / "ilsvrc_2012_dataset_spec.json"), "TRAIN", seed=0)
+    for index in range(1_000):
+        sampler.episode(index)
+    assert time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("name", ["ilsvrc_2012", "ilsvrc_2012_v2"])
+def test_leaf_images_agree_with_the_spec(official_specs, name):
+    spec = read_spec(official_specs / f"{name}_dataset_spec.json")
+    leaf_images = read_leaf_images(official_specs / f"{name}_num_leaf_images.json")
+    assert len(leaf_images) == 1000
+    in_spec = {
+        n: s for p in spec.splits.values() for n, s in zip(p.classes.names, p.classes.sizes, strict=True)
+    }
+    assert in_spec == leaf_images
+
+
+def test_restricting_ilsvrc_to_all_its_classes_changes_nothing(official_specs):
+    spec = read_spec(official_specs / "ilsvrc_2012_dataset_spec.json")
+    whole = spec.restricted(read_leaf_images(official_specs / "ilsvrc_2012_num_leaf_images.json"))
+    for split in ("TRAIN", "VALID", "TEST"):
+        assert whole.split(split) == spec.split(split)
+
+
+def test_ilsvrc_restricted_to_the_mini_imagenet_classes(official_specs):
+    archive = Path(os.environ["CL_CNAPS_DATA"]) / "mini_imagenet.zip"
+    if not archive.is_file():
+        pytest.skip(f"no {archive}")
+    with zipfile.ZipFile(archive) as images:
+        sizes = Counter(Path(name).parts[-2] for name in images.namelist() if name.endswith(".jpg"))
+    assert len(sizes) == 100
+    spec = read_spec(official_specs / "ilsvrc_2012_dataset_spec.json")
+    mini = spec.restricted(sizes)
+    assert sum(len(mini.split(split).classes) for split in ("TRAIN", "VALID", "TEST")) == 100
+    train, whole = mini.split("TRAIN"), spec.split("TRAIN").graph
+    assert train.graph is not None
+    assert whole is not None
+    for node, span in train.graph.spans.items():
+        assert span == tuple(leaf for leaf in whole.spans[node] if leaf in sizes)
+        assert len(train.graph.children[node]) >= 2
+    episode = MetaDatasetSampler(mini, "TRAIN", seed=0).episode(0)
+    assert all(
+        sizes[name] >= shots + 10 for name, shots in zip(episode.class_names, episode.shots, strict=True)
+    )

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cl_cnaps.episodes import (
+    ClassGraph,
+    ClassTable,
+    DatasetSpec,
+    Episode,
+    FixedConfig,
+    FixedSampler,
+    MetaDatasetConfig,
+    MetaDatasetSampler,
+    SplitSpec,
+    VariableConfig,
+    VariableSampler,
+    episodes_digest,
+)
+from cl_cnaps.errors import BadInputError
+
+seeds = st.integers(0, 2**32 - 1)
+indices = st.integers(0, 2**32 - 1)
+tables = st.lists(st.integers(2, 300), min_size=5, max_size=70).map(
+    lambda s: {f"c{k}": n for k, n in enumerate(s)}
+)
+
+
+def check_images(episode: Episode, sizes: dict[str, int]) -> None:
+    """Support and query are disjoint, without repeats, and of images that the classes have."""
+    support, query = (set(map(tuple, rows.tolist())) for rows in (episode.support, episode.query))
+    assert len(support) == len(episode.support)
+    assert len(query) == len(episode.query)
+    assert not support & query
+    assert len(set(episode.class_names)) == episode.way
+    for position, image in support | query:
+        assert 0 <= image < sizes[episode.class_names[position]]
+
+
+@given(sizes=tables, seed=seeds, index=indices)
+def test_variable_episodes_keep_every_bound(sizes, seed, index):
+    episode = VariableSampler("t", sizes, seed=seed).episode(index)
+    check_images(episode, sizes)
+    of_classes = [sizes[name] for name in episode.class_names]
+    assert 5 <= episode.way <= min(50, len(sizes))
+    assert set(episode.queries.tolist()) == {min(10, min(of_classes) // 2)}
+    assert len(episode.support) <= 500
+    for shots, queries, size in zip(episode.shots, episode.queries, of_classes, strict=True):
+        assert 1 <= shots <= size - queries
+
+
+@given(sizes=tables, seed=seeds, data=st.data())
+def test_settable_bounds_are_kept(sizes, seed, data):
+    min_ways = data.draw(st.integers(2, len(sizes)))
+    max_ways = data.draw(st.integers(min_ways, 80))
+    config = VariableConfig(
+        min_ways=min_ways,
+        max_ways=max_ways,
+        max_queries=data.draw(st.integers(1, 50)),
+        max_support=data.draw(st.integers(max_ways, 600)),
+        max_contribution=data.draw(st.integers(1, 200)),
+    )
+    episode = VariableSampler("t", sizes, seed=seed, config=config).episode(0)
+    check_images(episode, sizes)
+    assert min_ways <= episode.way <= min(max_ways, len(sizes))
+    assert set(episode.queries.tolist()) == {
+        min(config.max_queries, min(sizes[name] for name in episode.class_names) // 2)
+    }
+    assert (
+        episode.way <= len(episode.support) <= min(config.max_support, config.max_contribution * episode.way)
+    )
+
+
+@given(sizes=tables, seed=seeds, data=st.data())
+def test_fixed_episodes_are_exactly_as_asked(sizes, seed, data):
+    smallest = min(sizes.values())
+    shots = data.draw(st.integers(1, smallest - 1))
+    config = FixedConfig(
+        data.draw(st.integers(2, len(sizes))), shots, data.draw(st.integers(1, smallest - shots))
+    )
+    episode = FixedSampler("t", sizes, seed=seed, config=config).episode(7)
+    check_images(episode, sizes)
+    assert episode.shots.tolist() == [config.shots] * config.ways
+    assert episode.queries.tolist() == [config.queries] * config.ways
+
+
+@settings(max_examples=25)
+@given(sizes=tables, seed=seeds, order=st.permutations(range(6)))
+def test_an_episode_does_not_depend_on_what_was_asked_before_or_by_whom(sizes, seed, order):
+    sampler = VariableSampler("t", sizes, seed=seed)
+    expected = [VariableSampler("t", sizes, seed=seed).episode(index) for index in range(6)]
+    asked = {index: sampler.episode(index) for index in order}
+    assert [asked[index] for index in range(6)] == expected
+    # What a worker process gets is a pickled copy of the sampler.
+    worker = pickle.loads(pickle.dumps(sampler))
+    assert [worker.episode(index) for index in range(6)] == expected
+
+
+def test_seed_index_and_classes_all_matter_but_the_name_does_not():
+    def first(source="t", sizes=40, seed=3, index=0):
+        return FixedSampler(source, {f"c{k}": sizes for k in range(30)}, seed=seed).episode(index)
+
+    assert first(source="other") == first()
+    assert len({first(), first(seed=4), first(index=1), first(sizes=41)}) == 4
+    # A data set of the same shape gets draws of its own, not the same positions with other names.
+    other = FixedSampler("t", {f"d{k}": 40 for k in range(30)}, seed=3).episode(0)
+    assert [name[1:] for name in other.class_names] != [name[1:] for name in first().class_names]
+    # (seed, index) = (3, 0) and (0, 3) are different sequences, not one sum.
+    assert first(seed=0, index=3) != first(seed=3, index=0)
+
+
+def test_sizes_counted_by_numpy_give_the_same_episodes():
+    plain = FixedSampler("t", {f"c{k}": 40 for k in range(30)}, seed=3).episode(0)
+    assert FixedSampler("t", {f"c{k}": np.int32(40) for k in range(30)}, seed=3).episode(0) == plain
+
+
+def test_an_episode_names_where_it_comes_from():
+    table = ClassTable(tuple("abcdef"), (10, 11, 12, 13, 14, 15), (20,) * 6)
+    episode = VariableSampler("letters", table, seed=8).episode(5)
+    assert (episode.source, episode.seed, episode.index) == ("letters", 8, 5)
+    assert [table.ids[table.names.index(name)] for name in episode.class_names] == list(episode.class_ids)
+
+
+def test_episodes_stay_what_they_are():
+    # Recorded results name these digests. If this fails, episodes of the same seed have changed: with numpy's
+    # generators (then say so in the results), or with the sampler (then it is a mistake).
+    sizes = {f"c{k}": 15 + 3 * k for k in range(20)}
+    variable = VariableSampler("t", sizes, seed=0)
+    fixed = FixedSampler("t", sizes, seed=0, config=FixedConfig(5, 5, 10))
+    assert (
+        episodes_digest(variable.episode(i) for i in range(20))
+        == "07166976eda9b4898eeb2901423ea229e2267d1616155775ef09748c1fc10f01"
+    )
+    assert (
+        episodes_digest(fixed.episode(i) for i in range(20))
+        == "34cdedcaf12cc866040a28c09b4aacc1b20d578f8342951fd224bee3dafcd50b"
+    )
+
+
+def test_every_image_of_a_class_can_be_support_and_query():
+    sampler = FixedSampler("t", {"a": 30, "b": 30}, seed=0, config=FixedConfig(2, 2, 2))
+    episodes = [sampler.episode(index) for index in range(200)]
+    for rows in (lambda e: e.support, lambda e: e.query):
+        assert {int(image) for e in episodes for image in rows(e)[:, 1]} == set(range(30))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "config", "message"),
+    [
+        (
+            {"a": 20, "b": 14},
+            FixedConfig(2, 5, 10),
+            "t: class 'b' has 14 images; 15 are needed .5 shots and 10 queries",
+        ),
+        ({"a": 20, "b": 14}, FixedConfig(3, 1, 1), "t: has 2 classes; 3 ways"),
+        ({"a": 20, "b": 1, "c": 5}, VariableConfig(min_ways=2), "t: class 'b' has 1 images; 2 are needed"),
+        ({"a": 20, "b": 20}, VariableConfig(), "t: 2 classes are too few for episodes of at least 5 ways"),
+    ],
+)
+def test_too_little_is_an_error_that_names_it(sizes, config, message):
+    sampler = FixedSampler if isinstance(config, FixedConfig) else VariableSampler
+    with pytest.raises(BadInputError, match=message):
+        sampler("t", sizes, seed=0, config=config)
+
+
+@pytest.mark.parametrize(("seed", "index"), [(-1, 0), (2**32, 0), (0, -1), (0, 2**32)])
+def test_numbers_that_would_share_a_sequence_are_refused(seed, index):
+    with pytest.raises(BadInputError, match=r"must be in 0\.\."):
+        FixedSampler("t", {f"c{k}": 20 for k in range(5)}, seed=seed).episode(index)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 0, 1), (2, 1, 0)])
+def test_fixed_shapes_that_are_no_task_are_refused(shape):
+    with pytest.raises(BadInputError, match="needed"):
+        FixedConfig(*shape)
+
+
+def test_a_flat_spec_gives_the_episodes_of_the_variable_sampler():
+    spec = DatasetSpec.of_tables("digits", {"TEST": {str(d): 50 for d in range(10)}})
+    variable = VariableSampler("x", spec.split("TEST").classes, seed=2)
+    meta = MetaDatasetSampler(spec, "test", seed=2)
+    assert [meta.episode(i) for i in range(20)] == [variable.episode(i) for i in range(20)]
+    assert meta.episode(0).source == "digits"
+
+
+def test_splits_that_give_no_episode_are_refused_by_name():
+    names = tuple("abcdef")
+    table = ClassTable.of(dict.fromkeys(names, 20))
+    spec = DatasetSpec(
+        "s",
+        {
+            "TRAIN": SplitSpec(ClassTable.of({})),
+            "VALID": SplitSpec(table, groups={"long": names[:5], "short": names[5:]}),
+            "TEST": SplitSpec(table, graph=ClassGraph({"top": names, **dict.fromkeys(names, ())})),
+        },
+    )
+    with pytest.raises(BadInputError, match="s: split TRAIN has no classes"):
+        MetaDatasetSampler(spec, "TRAIN", seed=0)
+    with pytest.raises(BadInputError, match="s, split VALID: group 'short' has 1 classes"):
+        MetaDatasetSampler(spec, "VALID", seed=0)
+    with pytest.raises(BadInputError, match="s, split TEST: no concept of the graph spans 5 to 5 of the 6"):
+        MetaDatasetSampler(spec, "TEST", seed=0, config=MetaDatasetConfig(max_leaves=5))
