@@ -9,7 +9,7 @@ from cl_cnaps.gaussian.distances import METRICS, Metric, class_logits
 from cl_cnaps.gaussian.gaussians import Gaussians, Normaliser, concatenate, estimate, merge
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refinement import Refinement, refine
-from cl_cnaps.gaussian.statistics import Statistics, pool, support_statistics, weighted_statistics
+from cl_cnaps.gaussian.statistics import Statistics, combine, pool, support_statistics, weighted_statistics
 
 __all__ = [
     "METRICS",
@@ -19,6 +19,7 @@ __all__ = [
     "Refinement",
     "Statistics",
     "class_logits",
+    "combine",
     "concatenate",
     "estimate",
     "mahalanobis_logits",

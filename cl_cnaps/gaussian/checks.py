@@ -11,23 +11,31 @@ from cl_cnaps.errors import BadInputError
 def check_features(features: Tensor, what: str, width: int | None = None) -> None:
     """Refuse anything but a finite float matrix (rows x D), of the given width if one is given."""
     if features.ndim != 2:
-        raise BadInputError(f"{what} features must be a matrix (images x width), got shape {tuple(features.shape)}")
+        raise BadInputError(
+            f"{what} features must be a matrix (images x width), got shape {tuple(features.shape)}"
+        )
     if not features.is_floating_point():
         raise BadInputError(f"{what} features must be floating point, got {features.dtype}")
     if features.shape[1] == 0:
         raise BadInputError(f"{what} features have width 0")
     if width is not None and features.shape[1] != width:
-        raise BadInputError(f"{what} features have width {features.shape[1]}, the class statistics have width {width}")
+        raise BadInputError(
+            f"{what} features have width {features.shape[1]}, the class statistics have width {width}"
+        )
     finite = torch.isfinite(features)
     if not bool(finite.all()):
         rows = torch.nonzero(~finite.all(dim=1)).flatten()
-        raise BadInputError(f"{what} features contain NaN or Inf, first in row {int(rows[0])} ({len(rows)} rows in all)")
+        raise BadInputError(
+            f"{what} features contain NaN or Inf, first in row {int(rows[0])} ({len(rows)} rows in all)"
+        )
 
 
 def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
     """Refuse labels that are not integers, not one per image, or outside 0..n_classes-1."""
     if labels.ndim != 1 or labels.shape[0] != n_images:
-        raise BadInputError(f"expected one label per image ({n_images}), got labels of shape {tuple(labels.shape)}")
+        raise BadInputError(
+            f"expected one label per image ({n_images}), got labels of shape {tuple(labels.shape)}"
+        )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise BadInputError(f"labels must be integers, got {labels.dtype}")
     if n_images and (int(labels.min()) < 0 or int(labels.max()) >= n_classes):
@@ -39,7 +47,9 @@ def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
 def check_weights(weights: Tensor, n_images: int, n_classes: int | None = None) -> None:
     """Refuse soft labels that are not a finite, non-negative matrix (images x classes)."""
     if weights.ndim != 2 or weights.shape[0] != n_images:
-        raise BadInputError(f"expected one row of weights per image ({n_images}), got shape {tuple(weights.shape)}")
+        raise BadInputError(
+            f"expected one row of weights per image ({n_images}), got shape {tuple(weights.shape)}"
+        )
     if n_classes is not None and weights.shape[1] != n_classes:
         raise BadInputError(f"weights name {weights.shape[1]} classes, the statistics have {n_classes}")
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
@@ -57,5 +67,7 @@ def check_counts(counts: Tensor) -> None:
 def check_finite(values: Tensor, what: str) -> Tensor:
     """Return `values`, or refuse them if any is NaN or Inf."""
     if not bool(torch.isfinite(values).all()):
-        raise BadInputError(f"{what} overflowed {values.dtype}: the features are too large; scale them or use float64")
+        raise BadInputError(
+            f"{what} overflowed {values.dtype}: the features are too large; scale them or use float64"
+        )
     return values

@@ -65,13 +65,40 @@ class Gaussians:
         )
 
     def compressed(self) -> Gaussians:
-        """The same Gaussians with at most D rows in any factor; for storing, not for differentiating."""
-        rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)
-        shared = tuple(
-            torch.linalg.qr(part.detach(), mode="r").R if part.shape[0] > self.width else part for part in self.shared
+        """The same Gaussians with at most D rows per class and D shared rows; for storing, not for differentiating."""
+        rows, row_class, shared, weights = (
+            self.rows_RD.detach(),
+            self.row_class_R,
+            self.shared,
+            self.shared_weight_KT,
         )
+        if sum(part.shape[0] for part in shared) > self.width:
+            if bool((weights == weights[:1]).all()):  # one base for all: one factor of it
+                scaled = [weight.sqrt() * part for weight, part in zip(weights[0], shared, strict=True)]
+                shared = (torch.linalg.qr(torch.cat(scaled).detach(), mode="r").R,)
+                weights = torch.ones_like(weights[:, :1])
+            else:  # too much to share: each class takes its own copy in
+                classes = torch.arange(self.n_classes, device=rows.device)
+                for t, part in enumerate(shared):
+                    taken = weights[:, t].sqrt()[:, None, None] * part.detach()
+                    rows = torch.cat([rows, taken.reshape(-1, self.width)])
+                    row_class = torch.cat([row_class, classes.repeat_interleave(part.shape[0])])
+                rows, row_class = sort_rows(rows, row_class)
+                shared, weights = (), weights[:, :0]
+        rows, row_class = compress_rows(rows, row_class, self.n_classes)
+        return Gaussians(self.counts_K, self.means_KD, rows, row_class, shared, weights, self.beta)
+
+    def without_covariances(self) -> Gaussians:
+        """Counts and means alone, for metrics that use nothing else."""
+        nothing = self.rows_RD[:0]
         return Gaussians(
-            self.counts_K, self.means_KD, rows, row_class, shared, self.shared_weight_KT, self.beta
+            self.counts_K,
+            self.means_KD,
+            nothing,
+            self.row_class_R[:0],
+            (),
+            self.shared_weight_KT[:, :0],
+            self.beta,
         )
 
     def covariance_DD(self, k: int) -> Tensor:
@@ -84,7 +111,14 @@ class Gaussians:
 
     def nbytes(self) -> int:
         """Memory the numbers take."""
-        parts = [self.counts_K, self.means_KD, self.rows_RD, self.row_class_R, self.shared_weight_KT, *self.shared]
+        parts = [
+            self.counts_K,
+            self.means_KD,
+            self.rows_RD,
+            self.row_class_R,
+            self.shared_weight_KT,
+            *self.shared,
+        ]
         return sum(part.numel() * part.element_size() for part in parts)
 
 
@@ -108,10 +142,14 @@ def estimate(statistics: Statistics, normaliser: Normaliser = "paper", beta: flo
             task_rows, task_norm = rows_RD, torch.ones_like(total)
     elif normaliser == "released-transductive":
         if float(total) <= 1:
-            raise BadInputError("the released normaliser divides by n - 1: it needs at least 2 support images")
+            raise BadInputError(
+                "the released normaliser divides by n - 1: it needs at least 2 support images"
+            )
         class_norm_K, task_norm = 1 / counts_K, 1 / (total - 1)
     else:
-        raise BadInputError(f"unknown normaliser {normaliser!r}: paper, released-simple or released-transductive")
+        raise BadInputError(
+            f"unknown normaliser {normaliser!r}: paper, released-simple or released-transductive"
+        )
 
     scale_K = (lambda_K * class_norm_K).sqrt()
     return Gaussians(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
+from cl_cnaps.gaussian.cholesky import NotPositiveDefiniteError, factorise, solve_lower
 from cl_cnaps.gaussian.gaussians import Gaussians
 
 _CHUNK = 1 << 26
@@ -39,11 +40,11 @@ def squared_distances(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     wide = torch.promote_types(torch.promote_types(dtype, gaussians.means_KD.dtype), torch.float32)
     try:
         distances = _solve(gaussians, query_QD, wide)
-    except torch.linalg.LinAlgError:
+    except NotPositiveDefiniteError:
         # Variances beyond 1e7 beta leave float32 no digit for beta itself.
         try:
             distances = _solve(gaussians, query_QD, torch.float64)
-        except torch.linalg.LinAlgError as error:
+        except NotPositiveDefiniteError as error:
             raise BadInputError(
                 f"the class covariances cannot be inverted: variances are too large against beta = {gaussians.beta}; "
                 "scale the features down"
@@ -69,6 +70,8 @@ def _groups(gaussians: Gaussians) -> list[Tensor]:
     weights = gaussians.shared_weight_KT
     if weights.requires_grad:  # equal numbers, but gradients of their own
         return list(torch.arange(gaussians.n_classes, device=weights.device)[:, None])
+    if weights.shape[1] == 0:  # nothing shared: beta I is everyone's base
+        return [torch.arange(gaussians.n_classes, device=weights.device)]
     _, group_K = torch.unique(weights, dim=0, return_inverse=True)
     by_group = torch.argsort(group_K, stable=True)
     return list(torch.split(by_group, torch.bincount(group_K).tolist()))
@@ -110,9 +113,9 @@ class _Base:
         """phi of each vector in the last dimension: ... x D to ... x E."""
         flat = vectors.to(self.dtype).reshape(-1, vectors.shape[-1])
         if self.rows_RD is None:
-            mapped = torch.linalg.solve_triangular(self.cholesky, flat.T, upper=False).T
+            mapped = solve_lower(self.cholesky, flat.T).T
         else:
-            inside = torch.linalg.solve_triangular(self.cholesky, self.rows_RD @ flat.T, upper=False).T
+            inside = solve_lower(self.cholesky, self.rows_RD @ flat.T).T
             mapped = torch.cat([flat, inside], dim=1) * self.beta**-0.5
         return mapped.reshape(*vectors.shape[:-1], mapped.shape[-1])
 
@@ -147,7 +150,7 @@ def _base(
         matrix = gaussians.beta * identity
         for t in parts:
             matrix = matrix + weights[t].to(dtype) * gram(t)
-        return _Base(torch.linalg.cholesky(matrix), None, gaussians.beta)
+        return _Base(factorise(matrix), None, gaussians.beta)
     if len(parts) == 1:
         t = parts[0]
         scale = weights[t].to(dtype)
@@ -158,7 +161,7 @@ def _base(
             or [gaussians.means_KD.new_zeros(0, gaussians.width, dtype=dtype)]
         )
         matrix = rows @ rows.T
-    return _Base(torch.linalg.cholesky(gaussians.beta * identity + matrix), rows, gaussians.beta)
+    return _Base(factorise(gaussians.beta * identity + matrix), rows, gaussians.beta)
 
 
 def _group_distances(
@@ -194,15 +197,15 @@ def _class_correction(rows_KPD: Tensor, base: _Base, signed_QE: Tensor, signed_K
         return _dense_correction(rows_KPE, signed_QE, signed_KE)
     gram_KPP = rows_KPE @ base.signed(rows_KPE).mT
     identity = torch.eye(rank, dtype=base.dtype, device=rows_KPE.device)
-    factor_KPP = torch.linalg.cholesky(identity + gram_KPP)
+    factor_KPP = factorise(identity + gram_KPP)
     projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
-    return torch.linalg.solve_triangular(factor_KPP, projected_KPQ, upper=False).square().sum(dim=1)
+    return solve_lower(factor_KPP, projected_KPQ).square().sum(dim=1)
 
 
 def _dense_correction(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> Tensor:
     """The same with a D x D factor per class: |y|^2 - |M^-1 y|^2 with M M^T = I + rows^T rows."""
     identity = torch.eye(rows_KPE.shape[2], dtype=rows_KPE.dtype, device=rows_KPE.device)
-    factor_KEE = torch.linalg.cholesky(identity + rows_KPE.mT @ rows_KPE)
+    factor_KEE = factorise(identity + rows_KPE.mT @ rows_KPE)
     y_KEQ = (query_QE - means_KE[:, None]).mT
-    solved = torch.linalg.solve_triangular(factor_KEE, y_KEQ, upper=False)
+    solved = solve_lower(factor_KEE, y_KEQ)
     return (y_KEQ.square() - solved.square()).sum(dim=1)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
+from cl_cnaps.gaussian.cholesky import NotPositiveDefiniteError, factorise, solve_lower
 from cl_cnaps.gaussian.gaussians import Normaliser, estimate
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.statistics import Statistics
@@ -130,7 +131,9 @@ class _Problem:
         columns = []
         for i in range(0, len(rows), step):
             part = slice(i, i + step)
-            columns.append(self._logits(part, rows[part], means_KR[part], counts_K[part], weights_QK[:, part]))
+            columns.append(
+                self._logits(part, rows[part], means_KR[part], counts_K[part], weights_QK[:, part])
+            )
         return torch.cat(columns, dim=1)
 
     def _logits(
@@ -142,7 +145,9 @@ class _Problem:
         offset_KQR = self.query_QR - means_KR[:, None]
         # sqrt has no derivative at an exactly zero weight; weighting one side of the product needs no root.
         scatter_KRR = (
-            rows_KPR.mT @ rows_KPR + shift_K1R.mT @ shift_K1R + (offset_KQR * weights_QK.T[..., None]).mT @ offset_KQR
+            rows_KPR.mT @ rows_KPR
+            + shift_K1R.mT @ shift_K1R
+            + (offset_KQR * weights_QK.T[..., None]).mT @ offset_KQR
         )
         lambda_K = (counts_K / (counts_K + 1))[:, None, None]
         identity = torch.eye(scatter_KRR.shape[-1], dtype=scatter_KRR.dtype, device=scatter_KRR.device)
@@ -151,15 +156,17 @@ class _Problem:
             + (1 - lambda_K) * self.task_covariance_RR
             + self.beta * identity
         )
-        solved_KRQ = torch.linalg.solve_triangular(_cholesky(q_KRR), offset_KQR.mT, upper=False)
+        solved_KRQ = solve_lower(_factorise(q_KRR), offset_KQR.mT)
         return -solved_KRQ.square().sum(dim=1).T
 
 
-def _cholesky(matrices: Tensor) -> Tensor:
+def _factorise(matrices: Tensor) -> Tensor:
     try:
-        return torch.linalg.cholesky(matrices)
-    except torch.linalg.LinAlgError as error:
-        raise BadInputError("the refined class covariances cannot be inverted: scale the features down") from error
+        return factorise(matrices)
+    except NotPositiveDefiniteError as error:
+        raise BadInputError(
+            "the refined class covariances cannot be inverted: scale the features down"
+        ) from error
 
 
 def _span_coordinates(vectors_ND: Tensor) -> Tensor:

@@ -57,6 +57,11 @@ class Statistics:
         rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
         return Statistics(self.counts_K[classes], self.means_KD[classes], rows, row_class)
 
+    def nbytes(self) -> int:
+        """Memory the numbers take."""
+        parts = (self.counts_K, self.means_KD, self.rows_RD, self.row_class_R)
+        return sum(part.numel() * part.element_size() for part in parts)
+
     def compressed(self) -> Statistics:
         """The same scatter in at most D rows per class; for storing, not for differentiating."""
         rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)
@@ -122,7 +127,26 @@ def pool(support: Statistics, query_QD: Tensor, weights_QK: Tensor) -> Statistic
     query_rows, query_class = _weighted_rows(query_QD, weights_QK, means_KD)
     classes = torch.arange(support.n_classes, device=means_KD.device)
     rows, row_class = sort_rows(
-        torch.cat([support.rows_RD, shift_KD, query_rows]), torch.cat([support.row_class_R, classes, query_class])
+        torch.cat([support.rows_RD, shift_KD, query_rows]),
+        torch.cat([support.row_class_R, classes, query_class]),
+    )
+    return Statistics(counts_K, means_KD, rows, row_class)
+
+
+def combine(first: Statistics, second: Statistics) -> Statistics:
+    """Statistics of the same classes over two support sets, as if their images had come together."""
+    if first.n_classes != second.n_classes or first.width != second.width:
+        raise BadInputError(
+            f"cannot combine {first.n_classes} classes of width {first.width} with {second.n_classes} of {second.width}"
+        )
+    counts_K = first.counts_K + second.counts_K
+    shift_KD = second.means_KD - first.means_KD
+    means_KD = first.means_KD + (second.counts_K / counts_K)[:, None] * shift_KD
+    between_KD = (first.counts_K * second.counts_K / counts_K).sqrt()[:, None] * shift_KD
+    classes = torch.arange(first.n_classes, device=means_KD.device)
+    rows, row_class = sort_rows(
+        torch.cat([first.rows_RD, second.rows_RD, between_KD]),
+        torch.cat([first.row_class_R, second.row_class_R, classes]),
     )
     return Statistics(counts_K, means_KD, rows, row_class)
 
@@ -140,7 +164,9 @@ def sort_rows(rows_RD: Tensor, row_class_R: Tensor) -> tuple[Tensor, Tensor]:
     return rows_RD[order], row_class_R[order]
 
 
-def select_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int, classes: Tensor) -> tuple[Tensor, Tensor]:
+def select_rows(
+    rows_RD: Tensor, row_class_R: Tensor, n_classes: int, classes: Tensor
+) -> tuple[Tensor, Tensor]:
     """The rows of some classes, numbered by their place in `classes`."""
     position = torch.full((n_classes,), -1, dtype=torch.int64, device=row_class_R.device)
     position[classes] = torch.arange(len(classes), device=row_class_R.device)

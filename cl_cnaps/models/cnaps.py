@@ -24,7 +24,7 @@ from cl_cnaps.models.adaptation import Generator, make_adaptation
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE, Backbone
 from cl_cnaps.models.encoders import MeanTaskEncoder, SetEncoderConfig, TransductiveTaskEncoder
 from cl_cnaps.models.film import Film, modulated_forward
-from cl_cnaps.models.folding import Folder, FoldedNetwork
+from cl_cnaps.models.folding import FoldedNetwork, Folder
 from cl_cnaps.models.heads import GaussianHead, Head, LinearHead, LinearHeadGenerator
 
 ModelName = Literal["simple", "transductive", "cnaps", "protonet"]
@@ -68,7 +68,11 @@ class CnapsConfig:
     @staticmethod
     def for_backbone(model: ModelName, backbone: str) -> CnapsConfig:
         """The usual configuration of a model on a backbone."""
-        return CnapsConfig.papers(model) if backbone == "resnet18" else CnapsConfig(model=model, backbone=backbone)
+        return (
+            CnapsConfig.papers(model)
+            if backbone == "resnet18"
+            else CnapsConfig(model=model, backbone=backbone)
+        )
 
 
 class CnapsModel(nn.Module):
@@ -135,7 +139,9 @@ class CnapsModel(nn.Module):
         encoder = self.task_encoder.set_encoder
         whole = self.training or (encoder.config.batch_statistics and encoder.config.norm == "batch")
         step = len(images) if whole else 256
-        parts = [encoder(self.backbone.prepare(images[i : i + step])) for i in range(0, len(images), max(step, 1))]
+        parts = [
+            encoder(self.backbone.prepare(images[i : i + step])) for i in range(0, len(images), max(step, 1))
+        ]
         return torch.cat(parts) if parts else torch.zeros(0, 64, device=self.device)
 
     # Embed.
@@ -153,7 +159,9 @@ class CnapsModel(nn.Module):
         return self._folder.fold(film)
 
     @torch.no_grad()
-    def embed_folded(self, images: Tensor, network: FoldedNetwork, memory_limit: int = MEMORY_LIMIT) -> Tensor:
+    def embed_folded(
+        self, images: Tensor, network: FoldedNetwork, memory_limit: int = MEMORY_LIMIT
+    ) -> Tensor:
         """Features N x D in chunks whose activations stay under `memory_limit` bytes."""
         chunk = network.images_within(memory_limit)
         features = torch.empty(len(images), self.backbone.info.width, device=self.device)
@@ -164,13 +172,14 @@ class CnapsModel(nn.Module):
     # Fit and predict.
 
     @property
-    def _normaliser(self) -> Normaliser:
+    def normaliser(self) -> Normaliser:
+        """How this model turns sums of squares into covariances."""
         return "paper" if self.config.normaliser == "paper" else "released-simple"
 
     def fit(self, features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Head:
         """The classes of a task from its support features."""
         statistics = support_statistics(features_ND, labels_N, n_classes)
-        return GaussianHead(statistics, estimate(statistics, self._normaliser, self.config.beta))
+        return GaussianHead(statistics, estimate(statistics, self.normaliser, self.config.beta))
 
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
         """Logits Q x K; for the transductive model in evaluation those after refinement on this query set."""
@@ -213,7 +222,8 @@ class TransductiveCnaps(CnapsModel):
         return TransductiveTaskEncoder(self.config.encoder)
 
     @property
-    def _normaliser(self) -> Normaliser:
+    def normaliser(self) -> Normaliser:
+        """How this model turns sums of squares into covariances."""
         return "paper" if self.config.normaliser == "paper" else "released-transductive"
 
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
@@ -226,7 +236,7 @@ class TransductiveCnaps(CnapsModel):
             query_QD,
             min_steps=self.config.refine_min,
             max_steps=self.config.refine_max,
-            normaliser=self._normaliser,
+            normaliser=self.normaliser,
             beta=self.config.beta,
             temperature=self.temperature.detach(),
         ).logits_QK

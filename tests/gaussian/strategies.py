@@ -36,7 +36,9 @@ def tasks(draw: st.DrawFn, min_queries: int = 1) -> RandomTask:
     scale = draw(st.sampled_from([0.1, 1.0, 5.0]))
     centres = rng.standard_normal((n_classes, width)) * 2
     labels = np.repeat(np.arange(n_classes), shots)
-    support = (rng.standard_normal((len(labels), width)) + centres[labels]) * scale + rng.standard_normal(width)
+    support = (rng.standard_normal((len(labels), width)) + centres[labels]) * scale + rng.standard_normal(
+        width
+    )
     if draw(st.booleans()):  # duplicated images
         same = rng.integers(0, len(labels), len(labels))
         support = np.where(rng.random(len(labels))[:, None] < 0.5, support[same], support)

@@ -32,7 +32,9 @@ def test_agrees_with_dense_twin(
     if dtype == torch.float64:
         assert result.steps == steps
     if result.steps == steps:  # in float32 a tie may be broken the other way round
-        np.testing.assert_allclose(result.logits_QK.double().numpy(), expected, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            result.logits_QK.double().numpy(), expected, rtol=tolerance, atol=tolerance
+        )
 
 
 @given(task=tasks())
@@ -102,7 +104,9 @@ def test_a_colder_temperature_hardens_the_assignments() -> None:
     query = torch.randn(5, 4, generator=generator)
     plain = refine(statistics, query, min_steps=2, max_steps=2).logits_QK
     assert torch.equal(refine(statistics, query, min_steps=2, max_steps=2, temperature=1.0).logits_QK, plain)
-    assert not torch.allclose(refine(statistics, query, min_steps=2, max_steps=2, temperature=9.0).logits_QK, plain)
+    assert not torch.allclose(
+        refine(statistics, query, min_steps=2, max_steps=2, temperature=9.0).logits_QK, plain
+    )
 
 
 def test_classes_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,27 @@
+"""Cholesky factors and triangular systems: the only way anything is inverted here.
+
+Batched LU, behind torch.inverse and torch.linalg.solve, can hang on a CPU with two threads (PyTorch 2.13).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A matrix has no Cholesky factor in the precision it was given in."""
+
+
+def factorise(matrices: Tensor) -> Tensor:
+    """Lower-triangular L with L L^T = matrix, for one matrix or a batch."""
+    factor, info = torch.linalg.cholesky_ex(matrices)
+    if bool(info.any()):
+        raise NotPositiveDefiniteError
+    return factor
+
+
+def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
+    """X with L X = right, for a lower-triangular L; batches broadcast."""
+    solution: Tensor = torch.linalg.solve_triangular(factor, right, upper=False)
+    return solution
