@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import ImageOps
 
 from cl_cnaps.data.atomic import partial_folder, write_text
+from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.decoding import encode_png
 from cl_cnaps.data.examples import encode_example
 from cl_cnaps.data.records import SPEC_FILE, class_labels
@@ -83,6 +84,14 @@ def convert(
         write_text(partial / NOTE_FILE, json.dumps(_note(source, result), indent=2) + "\n")
         partial.rename(folder)
     return result
+
+
+def record_splits(source: CountedSource) -> tuple[str, ...]:
+    """Splits of a source whose images Meta-Dataset uses: all, except of the sets of which it uses one."""
+    known = known_set(source.name)
+    if known is not None and known.record_split in source.splits:
+        return (known.record_split,)
+    return source.splits
 
 
 def images_by_class(

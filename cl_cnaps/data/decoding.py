@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 
 import numpy as np
 import torch
@@ -21,15 +20,12 @@ VERSION = 1
 def decode(data: bytes, where: str) -> Image.Image:
     """Decode an image file to mode "L" (if it is grey) or "RGB", upright; `where` names it in errors."""
     try:
-        with warnings.catch_warnings():
-            # Pillow only warns of sizes up to twice its limit; ours is below and decides first.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(data))
-            if image.width * image.height > MAX_PIXELS:
-                raise BadInputError(
-                    f"{where}: {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read"
-                )
-            image.load()
+        image = Image.open(io.BytesIO(data))
+        if image.width * image.height > MAX_PIXELS:
+            raise BadInputError(
+                f"{where}: {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read"
+            )
+        image.load()
         return _upright(image)
     except UnidentifiedImageError:
         raise BadInputError(f"{where}: not an image file ({len(data):,} bytes)") from None

@@ -1,0 +1,297 @@
+"""`cl-cnaps data`: what images there are, and getting, checking and converting them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cl_cnaps.commands import options
+
+if TYPE_CHECKING:
+    from cl_cnaps.data.source import CountedSource
+
+
+@click.group()
+def data() -> None:
+    """List, add, fetch, verify and convert images, and clean the cache of them.
+
+    Images are looked for in the folder that CL_CNAPS_DATA names, else in the user's data folder.
+    """
+
+
+@data.command("list")
+@options.as_json
+def list_sources(as_json: bool) -> None:
+    """Show which data sets are there, complete or not, and where from.
+
+    Example: cl-cnaps data list
+    """
+    from cl_cnaps.data.downloads import DOWNLOADS
+    from cl_cnaps.data.listing import listing
+    from cl_cnaps.paths import data_root
+
+    rows = listing(data_root())
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row.as_json()))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "split", "classes", "images", "complete", "where", box=None, pad_edge=False)
+    for row in rows:
+        if row.problem:
+            table.add_row(row.name, "", "", "", "[red]unreadable[/]", row.problem)
+        complete = {True: "yes", False: "no", None: ""}[row.complete]
+        for number, (split, found) in enumerate(row.splits.items()):
+            counts = [
+                f"{n:,}" if n == of else f"{n:,} of {of:,}"
+                for n, of in zip(found, row.published.get(split, found), strict=True)
+            ]
+            name, *rest = (row.name, complete, row.place) if number == 0 else ("", "", "")
+            table.add_row(name, split, *counts, *rest)
+    console = Console()
+    console.print(f"Data root: {data_root()}\n", highlight=False)
+    console.print(table)
+    absent = [row.name for row in rows if not row.found and not row.problem]
+    console.print(f"\nNot there: {', '.join(absent) or 'none'}", highlight=False)
+    can = [name for name in absent if name in DOWNLOADS]
+    if can:
+        console.print(f"Can be fetched: cl-cnaps data fetch {' '.join(can)}", highlight=False)
+
+
+@data.command()
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--name", required=True, help="What the images are to be called in other commands.")
+@click.option("--replace", is_flag=True, help="Let the name mean this from now on if it is taken.")
+@options.as_json
+def add(path: Path, name: str, replace: bool, as_json: bool) -> None:
+    """Register your own images: a folder or zip with a folder per class, or Meta-Dataset records.
+
+    Nothing is copied. Example: cl-cnaps data add ~/photos/mushrooms --name mushrooms
+    """
+    from cl_cnaps.data.finding import open_path
+    from cl_cnaps.data.listing import Row
+    from cl_cnaps.data.registered import register
+    from cl_cnaps.paths import data_root
+
+    row = Row.of(open_path(path, name))
+    register(name, path, data_root(), replace=replace)
+    click.echo(json.dumps(row.as_json()) if as_json else f"{name} is now {row.origin}")
+
+
+@data.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@options.as_json
+def fetch(names: tuple[str, ...], as_json: bool) -> None:
+    """Download data sets into the data root, in torchvision's layout.
+
+    Each is checked against its checksum and appears when it is whole; after a failure nothing is left.
+    Example: cl-cnaps data fetch cifar10 omniglot
+    """
+    from cl_cnaps.data.catalog import known_set
+    from cl_cnaps.data.fetch import fetch as fetch_set
+    from cl_cnaps.data.finding import find
+    from cl_cnaps.data.listing import Row
+    from cl_cnaps.paths import data_root
+
+    for name in names:
+        known = known_set(name)
+        folder = fetch_set(known.name if known else name, data_root())
+        source = find(known, data_root()) if known else None
+        if source is not None:
+            click.echo(json.dumps(Row.of(source).as_json()) if as_json else f"{folder}: {source.origin}")
+
+
+@data.command()
+@click.argument("names", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--spec",
+    "spec_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Compare the number of images of each class with this dataset_spec.json.",
+)
+@options.quiet
+@options.as_json
+def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json: bool) -> None:
+    """Open every image and name each bad one; compare counts with the specification.
+
+    SOURCE is a name from `data list`, folder:PATH, records:PATH, or `all`. Ends with status 1 if an image
+    cannot be opened, or if --spec is given and counts differ.
+    Example: cl-cnaps data verify cu_birds --spec cu_birds_dataset_spec.json
+    """
+    from cl_cnaps.data.conversion import record_splits
+    from cl_cnaps.data.source import total
+    from cl_cnaps.data.spec import read_spec
+    from cl_cnaps.data.verify import verify as verify_source
+
+    spec = read_spec(spec_file) if spec_file else None
+    failed = False
+    for source in _sources(names):
+        start = time.perf_counter()
+        with _progress(f"opening {source.name}", total(source), quiet or as_json) as progress:
+            result = verify_source(source, spec, splits=record_splits(source), progress=progress)
+        seconds = time.perf_counter() - start
+        failed = failed or bool(result.bad) or (spec is not None and bool(result.differences))
+        if as_json:
+            report = {
+                "source": source.name,
+                "origin": source.origin,
+                "digest": source.digest(),
+                "images": result.images,
+                "bad": result.bad,
+                "differences": [[d.what, d.found, d.expected] for d in result.differences],
+                "counts": result.good,
+                "seconds": round(seconds, 2),
+            }
+            click.echo(json.dumps(report))
+            continue
+        click.echo(
+            f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad"
+        )
+        for problem in result.bad:
+            click.echo(f"  bad: {problem}")
+        if not quiet:
+            for difference in result.differences:
+                click.echo(f"  {difference.what}: {difference.found:,} of {difference.expected:,}")
+    if failed:
+        raise SystemExit(1)
+
+
+@data.command()
+@click.argument("names", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--spec",
+    "spec_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The dataset_spec.json that says which classes are for training, validation and test.",
+)
+@click.option(
+    "--specs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of official ones (NAME_dataset_spec.json), for several sources at once.",
+)
+@click.option(
+    "--fractions",
+    nargs=3,
+    type=float,
+    metavar="TRAIN VALID TEST",
+    help="Without a specification: deal out the classes at random in these proportions.",
+)
+@options.seed
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder that gets a folder of records per source.  [default: records in the data root]",
+)
+@options.quiet
+@options.as_json
+def convert(
+    names: tuple[str, ...],
+    spec_file: Path | None,
+    specs: Path | None,
+    fractions: tuple[float, float, float] | None,
+    seed: int,
+    out: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write sources as Meta-Dataset records with a dataset_spec.json.
+
+    SOURCE is a name from `data list`, folder:PATH, or `all`. Classes of the specification without images are
+    left out and said. Of mini-ImageNet the ImageNet graph keeps what spans its classes. MNIST, Fashion-MNIST
+    and CIFAR have no specification: their test images become test classes.
+    Example: cl-cnaps data convert all --specs meta_dataset_specs --out records
+    """
+    from cl_cnaps.data.catalog import known_set
+    from cl_cnaps.data.conversion import convert as convert_source
+    from cl_cnaps.data.conversion import images_by_class, record_splits
+    from cl_cnaps.data.spec_choice import choose_spec
+    from cl_cnaps.paths import data_root
+
+    if spec_file is not None and len(names) > 1:
+        raise click.UsageError("--spec is of one source; use --specs for several")
+    for source in _sources(names):
+        start = time.perf_counter()
+        known = known_set(source.name)
+        splits = record_splits(source)
+        pieces = images_by_class(source, splits)
+        counts = {name: sum(count for _, count in parts) for name, parts in pieces.items()}
+        spec = choose_spec(source.name, counts, file=spec_file, folder=specs, fractions=fractions, seed=seed)
+        folder = (out or data_root() / "records") / spec.name
+        with _progress(f"writing {folder.name}", sum(counts.values()), quiet or as_json) as progress:
+            invert = known is not None and known.inverted_in_records
+            result = convert_source(source, spec, folder, splits=splits, invert=invert, progress=progress)
+        classes = {split: len(ids) for split, ids in result.spec.classes.items()}
+        seconds = time.perf_counter() - start
+        if as_json:
+            report = {
+                "source": source.name,
+                "spec": spec.name,
+                "folder": str(folder),
+                "images": result.images,
+                "classes": classes,
+                "classes_without_images": result.without_images,
+                "classes_not_in_specification": result.without_place,
+                "seconds": round(seconds, 2),
+            }
+            click.echo(json.dumps(report))
+        elif not quiet:
+            shown = ", ".join(f"{count:,} {split}" for split, count in classes.items())
+            click.echo(f"{source.name}: {result.images:,} images, {shown} classes in {seconds:.1f} s")
+            _say_left_out("of the specification without images", result.without_images)
+            _say_left_out("not in the specification", result.without_place)
+            click.echo(f"  {folder}")
+
+
+@data.command()
+@click.argument("source", required=False)
+@options.as_json
+def clean(source: str | None, as_json: bool) -> None:
+    """Remove cached images: those of one SOURCE, or without one all, with everything else cached of data.
+
+    Nothing is lost: caches are made again when needed. Example: cl-cnaps data clean
+    """
+    from cl_cnaps.data.packed import clean as clean_cache
+
+    files, freed = clean_cache(source)
+    click.echo(
+        json.dumps({"files": files, "bytes": freed})
+        if as_json
+        else f"{files:,} files removed, {freed / 1e6:,.1f} MB freed"
+    )
+
+
+def _sources(names: tuple[str, ...]) -> Iterator[CountedSource]:
+    """Each source in turn; `all` is every one that `data list` shows as there."""
+    from cl_cnaps.data.finding import open_source
+    from cl_cnaps.data.listing import listing
+    from cl_cnaps.paths import data_root
+
+    wanted = [row.name for row in listing(data_root()) if row.found] if names == ("all",) else list(names)
+    for name in wanted:
+        yield open_source(name)
+
+
+def _say_left_out(what: str, names: tuple[str, ...]) -> None:
+    if names:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        click.echo(f"  left out: {len(names):,} classes {what}: {shown}")
+
+
+@contextmanager
+def _progress(title: str, total: int, silent: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error if a terminal is watching; yields what to tell the images done to."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=silent or not console.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cl_cnaps  # noqa: F401  (before torchvision, which needs its guard on some machines)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test starts with an empty cache of its own."""
+    folder = tmp_path / "own-cache"
+    monkeypatch.setenv("CL_CNAPS_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def official_specs(shared_data: Path) -> Path:
+    folder = shared_data.parent / "meta_dataset_specs"
+    if not folder.is_dir():
+        pytest.skip("needs the official specifications beside the data folder")
+    return folder

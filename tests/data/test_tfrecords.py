@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cl_cnaps.data import tfrecords
+from cl_cnaps.data.tfrecords import RecordReader, record_index, write_records
+from cl_cnaps.errors import BadInputError, MissingDataError
+
+RECORDS = [b"first", b"", bytes(range(256)) * 3]
+
+
+def slow_crc32c(data: bytes) -> int:
+    """Castagnoli's CRC bit by bit."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def slow_record(data: bytes) -> bytes:
+    """A record straight from TensorFlow's description of the format."""
+
+    def masked(part: bytes) -> bytes:
+        crc = slow_crc32c(part)
+        rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+        return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
+
+    length = struct.pack("<Q", len(data))
+    return length + masked(length) + data + masked(data)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    write_records(tmp_path / "0.tfrecords", RECORDS)
+    return tmp_path / "0.tfrecords"
+
+
+def read_all(file: Path) -> list[bytes]:
+    reader = RecordReader()
+    return [reader.read(file, int(offset)) for offset in record_index(file)[:, 0]]
+
+
+def test_the_slow_checksum_is_the_published_one() -> None:
+    assert slow_crc32c(b"123456789") == 0xE3069283
+
+
+def test_files_are_as_the_format_says(file: Path) -> None:
+    assert file.read_bytes() == b"".join(map(slow_record, RECORDS))
+    assert read_all(file) == RECORDS
+
+
+def test_any_record_is_read_alone(file: Path) -> None:
+    offsets = record_index(file)[:, 0].tolist()
+    assert offsets == [0, 16 + 5, 16 + 5 + 16]
+    assert RecordReader().read(file, offsets[2]) == RECORDS[2]
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    assert write_records(tmp_path / "x", []) == 0
+    assert record_index(tmp_path / "x").shape == (0, 2)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_flipped_bit_is_found_with_file_and_offset(file: Path, data: st.DataObject) -> None:
+    good = b"".join(map(slow_record, RECORDS))
+    place = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[place] ^= 1 << data.draw(st.integers(0, 7))
+    damaged = file.with_name("damaged.tfrecords")
+    damaged.write_bytes(bad)
+    with pytest.raises(BadInputError, match=r"damaged\.tfrecords: record at byte \d+ is (corrupt|truncated)"):
+        read_all(damaged)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_truncated_file_is_found_unless_whole_records_are_missing(file: Path, data: st.DataObject) -> None:
+    good = b"".join(map(slow_record, RECORDS))
+    ends = {0, 21, 37, len(good)}
+    size = data.draw(st.integers(0, len(good)).filter(lambda size: size not in ends))
+    cut = file.with_name("cut.tfrecords")
+    cut.write_bytes(good[:size])
+    start = max(end for end in ends if end < size)
+    with pytest.raises(BadInputError, match=rf"cut\.tfrecords: record at byte {start} is truncated"):
+        read_all(cut)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="none"):
+        record_index(tmp_path / "none")
+    with pytest.raises(MissingDataError, match="none"):
+        RecordReader().read(tmp_path / "none", 0)
+
+
+def test_the_index_of_a_long_file_is_kept_and_follows_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "long"
+    write_records(file, [b"x"] * 300)
+    first = record_index(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(tfrecords, "_scan", lambda *_: pytest.fail("scanned again"))
+        assert (record_index(file) == first).all()
+    write_records(file, [b"xy"] * 300)
+    assert record_index(file)[1, 0] == 18
+
+
+def test_at_most_so_many_files_are_open(tmp_path: Path) -> None:
+    files = [tmp_path / f"{i}" for i in range(5)]
+    for i, path in enumerate(files):
+        write_records(path, [bytes([i])])
+    reader = RecordReader(max_open=2)
+    for _ in range(2):
+        assert [reader.read(path, 0) for path in files] == [bytes([i]) for i in range(5)]
+        assert len(reader._open) == 2
+
+
+def test_a_reader_works_in_forked_processes_and_after_pickling(file: Path) -> None:
+    offsets = record_index(file)[:, 0].tolist() * 50
+    reader = RecordReader()
+    assert reader.read(file, offsets[0]) == b"first"  # open when the processes are forked
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.starmap(reader.read, [(file, offset) for offset in offsets], chunksize=7) == RECORDS * 50
+    assert pickle.loads(pickle.dumps(reader)).read(file, 0) == b"first"
+
+
+def test_two_hundred_classes_are_read_with_64_open_files_allowed(tmp_path: Path) -> None:
+    for i in range(200):
+        write_records(tmp_path / f"{i}.tfrecords", [b"a", b"b"])
+    script = """
+import resource, sys
+from pathlib import Path
+from cl_cnaps.data.tfrecords import RecordReader, record_index
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+reader = RecordReader()
+files = sorted(Path(sys.argv[1]).glob("*.tfrecords"))
+for file in files * 2:
+    offsets = record_index(file)[:, 0].tolist()
+    assert [reader.read(file, offset) for offset in offsets] == [b"a", b"b"]
+print(len(files))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from data.specs import GRAPH
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cl_cnaps.data import open_source
+from cl_cnaps.data.spec import read_spec
+from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, pruned, spanned
+from cl_cnaps.errors import BadInputError
+
+TRAIN: Graph = tuple(map(Synset.from_json, GRAPH["split_subgraphs"]["TRAIN"]))
+
+
+def edges(graph: Graph) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    down = {(node.wn_id, child) for node in graph for child in node.children}
+    up = {(parent, node.wn_id) for node in graph for parent in node.parents}
+    return down, up
+
+
+def test_spans_count_a_class_once_however_often_it_is_reached() -> None:
+    assert spanned(TRAIN)["animal"] == {"cat", "dog", "wolf"}
+    assert images_below(TRAIN, {"cat": 1, "dog": 2, "wolf": 3, "hammer": 4, "saw": 5})["animal"] == 6
+
+
+def test_nodes_that_span_nothing_or_the_same_as_their_child_go() -> None:
+    kept = pruned(TRAIN, {"cat", "dog", "hammer"})
+    assert {node.wn_id: node.children for node in kept} == {
+        # wild is left with dog alone, tool with hammer alone: both give way to their child
+        "root": ("animal", "hammer"),
+        "animal": ("pet", "dog"),
+        "pet": ("cat", "dog"),
+        "cat": (),
+        "dog": (),
+        "hammer": (),
+    }
+    assert next(node for node in kept if node.wn_id == "dog").parents == ("pet", "animal")
+
+
+def test_a_root_with_one_child_gives_way_too() -> None:
+    kept = pruned(TRAIN, {"hammer", "saw"})
+    assert [node.wn_id for node in kept] == ["tool", "hammer", "saw"]
+    assert kept[0].parents == ()
+    assert pruned(TRAIN, {"wolf"}) == (Synset("wolf", "the wolf", (), ()),)
+    assert pruned(TRAIN, set()) == ()
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Any graph of up to 9 nodes: children always have a higher number."""
+    size = draw(st.integers(1, 9))
+    children = {
+        i: draw(st.lists(st.integers(i + 1, size - 1), unique=True, max_size=4)) if i < size - 1 else []
+        for i in range(size)
+    }
+    return tuple(
+        Synset(
+            str(i), "", tuple(map(str, children[i])), tuple(str(p) for p in range(size) if i in children[p])
+        )
+        for i in range(size)
+    )
+
+
+@given(graphs(), st.data())
+def test_a_pruned_graph_keeps_every_different_group_of_classes(graph: Graph, data: st.DataObject) -> None:
+    kept = set(data.draw(st.lists(st.sampled_from(leaves(graph)), unique=True)))
+    result = pruned(graph, kept)
+    down, up = edges(result)
+    assert down == up
+    assert set(leaves(result)) == kept
+    assert all(len(node.children) != 1 for node in result)
+    groups = {span & kept for span in spanned(graph).values() if span & kept}
+    assert set(spanned(result).values()) == groups
+
+
+def test_a_child_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadInputError, match="no node b"):
+        spanned((Synset("a", "", ("b",), ()),))
+
+
+def test_mini_imagenet_keeps_the_part_of_the_official_graph_that_spans_it(
+    shared_data: Path, official_specs: Path
+) -> None:
+    from cl_cnaps.episodes.hierarchy import ClassGraph
+
+    spec = read_spec(official_specs / "ilsvrc_2012_dataset_spec.json")
+    source = open_source("mini-imagenet", root=shared_data)
+    present = {name for split in source.splits for name in source.classes(split)}
+    assert spec.graphs is not None
+    for split, expected in (("TRAIN", 65), ("VALID", 19), ("TEST", 16)):
+        graph = spec.graphs[split]
+        kept = pruned(graph, present & set(leaves(graph)))
+        assert len(leaves(kept)) == expected
+        # The sampler shrinks graphs by an algorithm of its own; the two must agree.
+        whole = ClassGraph({node.wn_id: node.children for node in graph})
+        other = whole.restricted(present & set(leaves(graph))).children
+        assert {node.wn_id: set(node.children) for node in kept} == {n: set(c) for n, c in other.items()}
