@@ -32,6 +32,8 @@ def check_features(features: Tensor, what: str, width: int | None = None) -> Non
 
 def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
     """Refuse labels that are not integers, not one per image, or outside 0..n_classes-1."""
+    if n_classes < 1:
+        raise BadInputError(f"a task needs at least one class, got n_classes = {n_classes}")
     if labels.ndim != 1 or labels.shape[0] != n_images:
         raise BadInputError(
             f"expected one label per image ({n_images}), got labels of shape {tuple(labels.shape)}"
@@ -42,6 +44,17 @@ def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
         raise BadInputError(
             f"labels must lie in 0..{n_classes - 1}, found {int(labels.min())}..{int(labels.max())}"
         )
+
+
+def check_classes(classes: Tensor, n_classes: int) -> None:
+    """Refuse positions of classes that are not integers in 0..n_classes-1."""
+    if classes.ndim != 1 or classes.dtype not in (torch.int64, torch.int32):
+        raise BadInputError(
+            f"classes are chosen by a list of positions, got {classes.dtype} of shape {tuple(classes.shape)}"
+        )
+    wrong = classes[(classes < 0) | (classes >= n_classes)]
+    if len(wrong):
+        raise BadInputError(f"there is no class {int(wrong[0])}: positions lie in 0..{n_classes - 1}")
 
 
 def check_weights(weights: Tensor, n_images: int, n_classes: int | None = None) -> None:

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 
-class NotPositiveDefiniteError(ArithmeticError):
-    """A matrix has no Cholesky factor in the precision it was given in."""
+class PrecisionError(ArithmeticError):
+    """A matrix has no Cholesky factor, or none with digits enough, in the precision it was given in."""
 
 
 def factorise(matrices: Tensor) -> Tensor:
     """Lower-triangular L with L L^T = matrix, for one matrix or a batch."""
-    factor, info = torch.linalg.cholesky_ex(matrices)
-    if bool(info.any()):
-        raise NotPositiveDefiniteError
+    result = torch.linalg.cholesky_ex(matrices)
+    if bool(result.info.any()):
+        raise PrecisionError
+    factor: Tensor = result.L
     return factor
 
 

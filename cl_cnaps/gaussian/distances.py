@@ -21,16 +21,18 @@ Metric = Literal["mahalanobis", "euclidean"]
 class LogitFunction(Protocol):
     """Logits of queries under K class Gaussians."""
 
-    def __call__(self, gaussians: Gaussians, query_QD: Tensor, /) -> Tensor: ...
+    def __call__(self, gaussians: Gaussians, query_QD: Tensor, /) -> Tensor:
+        """Q x K, larger meaning closer."""
 
 
 def euclidean_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     """-|z - mu_k|^2: prototypical networks, the metric ablation's squared L2."""
     check_features(query_QD, "query", gaussians.width)
     centre_D = gaussians.means_KD.mean(dim=0)
+    dtype = query_QD.dtype
     query_QD, means_KD = query_QD - centre_D, gaussians.means_KD - centre_D
     squares = query_QD.square().sum(dim=1)[:, None] + means_KD.square().sum(dim=1) - 2 * query_QD @ means_KD.T
-    return check_finite(-squares.clamp_min(0), "the Euclidean distance")
+    return check_finite(-squares.clamp_min(0).to(dtype), "the Euclidean distance")
 
 
 METRICS: Mapping[Metric, LogitFunction] = {"mahalanobis": mahalanobis_logits, "euclidean": euclidean_logits}

@@ -6,6 +6,7 @@ class's own, and a multiple of the Gram of rows that all classes of a task share
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +15,15 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian.statistics import Statistics, compress_rows, select_rows, sort_rows
+from cl_cnaps.gaussian.checks import check_classes
+from cl_cnaps.gaussian.statistics import (
+    Statistics,
+    at_most_width,
+    compress_rows,
+    join_rows,
+    select_rows,
+    sort_rows,
+)
 
 Normaliser = Literal["paper", "released-simple", "released-transductive"]
 """How sums of squares become covariances.
@@ -51,6 +60,7 @@ class Gaussians:
 
     def select(self, classes: Tensor) -> Gaussians:
         """Some of the classes, in the order given; shared rows that none of them uses are dropped."""
+        check_classes(classes, self.n_classes)
         rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
         weights = self.shared_weight_KT[classes]
         used = torch.nonzero((weights > 0).any(dim=0)).flatten()
@@ -66,24 +76,22 @@ class Gaussians:
 
     def compressed(self) -> Gaussians:
         """The same Gaussians with at most D rows per class and D shared rows; for storing, not for differentiating."""
-        rows, row_class, shared, weights = (
-            self.rows_RD.detach(),
-            self.row_class_R,
-            self.shared,
-            self.shared_weight_KT,
-        )
+        rows, row_class, weights = self.rows_RD.detach(), self.row_class_R, self.shared_weight_KT.detach()
+        shared = tuple(at_most_width(part) for part in self.shared)
         if sum(part.shape[0] for part in shared) > self.width:
             if bool((weights == weights[:1]).all()):  # one base for all: one factor of it
                 scaled = [weight.sqrt() * part for weight, part in zip(weights[0], shared, strict=True)]
-                shared = (torch.linalg.qr(torch.cat(scaled).detach(), mode="r").R,)
+                shared = (at_most_width(torch.cat(scaled)),)
                 weights = torch.ones_like(weights[:, :1])
-            else:  # too much to share: each class takes its own copy in
-                classes = torch.arange(self.n_classes, device=rows.device)
-                for t, part in enumerate(shared):
-                    taken = weights[:, t].sqrt()[:, None, None] * part.detach()
-                    rows = torch.cat([rows, taken.reshape(-1, self.width)])
-                    row_class = torch.cat([row_class, classes.repeat_interleave(part.shape[0])])
-                rows, row_class = sort_rows(rows, row_class)
+            else:  # too much to share: each class takes its own copy in, one class at a time for memory's sake
+                ranks = torch.bincount(row_class, minlength=self.n_classes).tolist()
+                taken = [
+                    at_most_width(
+                        torch.cat([own, *(w.sqrt() * part for w, part in zip(of_class, shared, strict=True))])
+                    )
+                    for own, of_class in zip(torch.split(rows, ranks), weights, strict=True)
+                ]
+                rows, row_class = join_rows(taken)
                 shared, weights = (), weights[:, :0]
         rows, row_class = compress_rows(rows, row_class, self.n_classes)
         return Gaussians(self.counts_K, self.means_KD, rows, row_class, shared, weights, self.beta)
@@ -124,8 +132,10 @@ class Gaussians:
 
 def estimate(statistics: Statistics, normaliser: Normaliser = "paper", beta: float = 1.0) -> Gaussians:
     """Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I with lambda_k = n_k / (n_k + 1)."""
-    if not beta > 0:
-        raise BadInputError(f"beta must be positive so that every covariance can be inverted, got {beta}")
+    if not 0 < beta < math.inf:
+        raise BadInputError(
+            f"beta must be positive and finite so that every covariance can be inverted, got {beta}"
+        )
     counts_K, total = statistics.counts_K, statistics.total
     lambda_K = counts_K / (counts_K + 1)
     rows_RD, row_class_R = statistics.rows_RD, statistics.row_class_R
@@ -200,7 +210,7 @@ def concatenate(parts: Sequence[Gaussians]) -> Gaussians:
     offsets = [0]
     for part in parts:
         offsets.append(offsets[-1] + part.n_classes)
-    weights = torch.block_diag(*(part.shared_weight_KT for part in parts))
+    weights: Tensor = torch.block_diag(*(part.shared_weight_KT for part in parts))  # type: ignore[no-untyped-call]
     return Gaussians(
         torch.cat([part.counts_K for part in parts]),
         torch.cat([part.means_KD for part in parts]),
@@ -221,6 +231,10 @@ def _with_one_shot_rows(statistics: Statistics) -> tuple[Tensor, Tensor]:
     one_shot = torch.nonzero(statistics.counts_K == 1).flatten()
     if not len(one_shot):
         return statistics.rows_RD, statistics.row_class_R
+    if statistics.width < 2:
+        raise BadInputError(
+            "the released rule for one-shot classes takes a variance over features: it needs 2 or more"
+        )
     keep = statistics.counts_K[statistics.row_class_R] != 1
     deviation = statistics.means_KD[one_shot].std(dim=1, correction=1)
     constant = deviation[:, None].expand(-1, statistics.width)

@@ -7,6 +7,9 @@ the dense form is taken instead.
 
     Q_k = B + own_k^T own_k
     y^T Q_k^-1 y = y^T B^-1 y - |L_k^-1 own_k B^-1 y|^2,   L_k L_k^T = I + own_k B^-1 own_k^T
+
+The difference in the last line loses as many digits as own_k is larger than B, and the factor of B as many as B is
+larger than beta. Where float32 has not so many to lose, everything is done again in float64.
 """
 
 from __future__ import annotations
@@ -18,11 +21,17 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
-from cl_cnaps.gaussian.cholesky import NotPositiveDefiniteError, factorise, solve_lower
+from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, solve_lower
 from cl_cnaps.gaussian.gaussians import Gaussians
 
 _CHUNK = 1 << 26
 """Most numbers in one intermediate array: 256 MB in float32."""
+
+_KEPT_GRAMS = 1 << 28
+"""Most numbers in Grams of shared rows that are kept for the next group of classes: 1 GB in float32."""
+
+_LOSS_IN_FLOAT32 = 300.0
+"""Most that one part may be larger than what it is subtracted from or added to: 1e-4 / 6e-8, with room for rounding."""
 
 _DENSE_FROM = 0.5
 """Base rank, as a share of the feature width, from which the dense form is cheaper (measured)."""
@@ -40,11 +49,11 @@ def squared_distances(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     wide = torch.promote_types(torch.promote_types(dtype, gaussians.means_KD.dtype), torch.float32)
     try:
         distances = _solve(gaussians, query_QD, wide)
-    except NotPositiveDefiniteError:
-        # Variances beyond 1e7 beta leave float32 no digit for beta itself.
+    except PrecisionError:
+        # Without digits to spare in float32, float64 has them.
         try:
             distances = _solve(gaussians, query_QD, torch.float64)
-        except NotPositiveDefiniteError as error:
+        except PrecisionError as error:
             raise BadInputError(
                 f"the class covariances cannot be inverted: variances are too large against beta = {gaussians.beta}; "
                 "scale the features down"
@@ -68,8 +77,11 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Tensor
 def _groups(gaussians: Gaussians) -> list[Tensor]:
     """Classes that have the same base, and so are solved together."""
     weights = gaussians.shared_weight_KT
+    every = torch.arange(gaussians.n_classes, device=weights.device)
+    if not weights.shape[1]:
+        return [every]
     if weights.requires_grad:  # equal numbers, but gradients of their own
-        return list(torch.arange(gaussians.n_classes, device=weights.device)[:, None])
+        return list(every[:, None])
     if weights.shape[1] == 0:  # nothing shared: beta I is everyone's base
         return [torch.arange(gaussians.n_classes, device=weights.device)]
     _, group_K = torch.unique(weights, dim=0, return_inverse=True)
@@ -130,7 +142,7 @@ class _Base:
 def _base(
     gaussians: Gaussians, k: int, own_rank: int, dtype: torch.dtype, grams: dict[tuple[int, bool], Tensor]
 ) -> _Base:
-    """The base of class k; Grams of shared rows are kept in `grams`, since several bases may need them."""
+    """The base of class k; `grams` keeps Grams of shared rows while they fit, since several bases may need them."""
     weights = gaussians.shared_weight_KT[k]
     parts = [t for t in range(len(gaussians.shared)) if float(weights[t].detach()) > 0]
     rank = sum(gaussians.shared[t].shape[0] for t in parts)
@@ -141,15 +153,19 @@ def _base(
     identity = torch.eye(size, dtype=dtype, device=weights.device)
 
     def gram(t: int) -> Tensor:
-        if (t, dense) not in grams:
-            rows = gaussians.shared[t].to(dtype)
-            grams[t, dense] = rows.T @ rows if dense else rows @ rows.T
-        return grams[t, dense]
+        if (t, dense) in grams:
+            return grams[t, dense]
+        rows = gaussians.shared[t].to(dtype)
+        product = rows.T @ rows if dense else rows @ rows.T
+        if sum(kept.numel() for kept in grams.values()) + product.numel() <= _KEPT_GRAMS:
+            grams[t, dense] = product
+        return product
 
     if dense:
         matrix = gaussians.beta * identity
         for t in parts:
             matrix = matrix + weights[t].to(dtype) * gram(t)
+        _check_digits(matrix, gaussians.beta)
         return _Base(factorise(matrix), None, gaussians.beta)
     if len(parts) == 1:
         t = parts[0]
@@ -177,35 +193,46 @@ def _group_distances(
         + (means_KE * signed_KE).sum(dim=1)
         - 2 * query_QE @ signed_KE.T
     )
-    rank, width = rows.longest(classes), means_KD.shape[1]
+    rank = rows.longest(classes)
     if rank == 0:
         return to_base
-    per_class = max(rank, width if rank >= width else 0) * max(query_QE.shape)
-    step = max(1, _CHUNK // per_class)
+    step = max(1, _CHUNK // (rank * max(query_QE.shape)))
+    parts = [slice(i, i + step) for i in range(0, len(classes), step)]
+    blocks = (base.map(rows.block(classes[part], rank)) for part in parts)
+    if rank >= means_KD.shape[1]:  # the base is dense then, so that E = D and there are no signs
+        distances = [
+            _dense(block, query_QE, means_KE[part]) for part, block in zip(parts, blocks, strict=True)
+        ]
+        return torch.cat(distances).T
     corrections = [
-        _class_correction(rows.block(classes[i : i + step], rank), base, signed_QE, signed_KE[i : i + step])
-        for i in range(0, len(classes), step)
+        _correction(block, base, signed_QE, signed_KE[part])
+        for part, block in zip(parts, blocks, strict=True)
     ]
     return to_base - torch.cat(corrections).T
 
 
-def _class_correction(rows_KPD: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> Tensor:
-    """What a class's own rows take off the distance in the base, K x Q."""
-    rows_KPE = base.map(rows_KPD)
-    rank, width = rows_KPE.shape[1], rows_KPD.shape[2]
-    if rank >= width:  # only reached with a dense base, where E = D
-        return _dense_correction(rows_KPE, signed_QE, signed_KE)
+def _correction(rows_KPE: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> Tensor:
+    """What a class's own rows, mapped, take off the distance in the base, K x Q."""
     gram_KPP = rows_KPE @ base.signed(rows_KPE).mT
-    identity = torch.eye(rank, dtype=base.dtype, device=rows_KPE.device)
-    factor_KPP = factorise(identity + gram_KPP)
+    _check_digits(gram_KPP, 1.0)
+    identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
     projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
-    return solve_lower(factor_KPP, projected_KPQ).square().sum(dim=1)
+    return solve_lower(factorise(identity + gram_KPP), projected_KPQ).square().sum(dim=1)
 
 
-def _dense_correction(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> Tensor:
-    """The same with a D x D factor per class: |y|^2 - |M^-1 y|^2 with M M^T = I + rows^T rows."""
-    identity = torch.eye(rows_KPE.shape[2], dtype=rows_KPE.dtype, device=rows_KPE.device)
-    factor_KEE = factorise(identity + rows_KPE.mT @ rows_KPE)
+def _dense(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> Tensor:
+    """Distances with a D x D factor per class, K x Q: |M^-1 y|^2 with M M^T = I + rows^T rows in the base's metric."""
+    gram_KEE = rows_KPE.mT @ rows_KPE
+    _check_digits(gram_KEE, 1.0)
+    identity = torch.eye(gram_KEE.shape[-1], dtype=rows_KPE.dtype, device=rows_KPE.device)
     y_KEQ = (query_QE - means_KE[:, None]).mT
-    solved = solve_lower(factor_KEE, y_KEQ)
-    return (y_KEQ.square() - solved.square()).sum(dim=1)
+    return solve_lower(factorise(identity + gram_KEE), y_KEQ).square().sum(dim=1)
+
+
+def _check_digits(matrices: Tensor, floor: float) -> None:
+    """Refuse float32 for matrices whose largest eigenvalue may be too far above `floor`."""
+    if matrices.dtype == torch.float64 or not matrices.numel():
+        return
+    largest = torch.linalg.matrix_norm(matrices.detach()).max()
+    if not bool(largest <= _LOSS_IN_FLOAT32 * floor):
+        raise PrecisionError

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
-from cl_cnaps.gaussian.cholesky import NotPositiveDefiniteError, factorise, solve_lower
+from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, solve_lower
 from cl_cnaps.gaussian.gaussians import Normaliser, estimate
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.statistics import Statistics
@@ -63,14 +63,19 @@ def refine(
     """
     if not 0 <= min_steps <= max_steps:
         raise BadInputError(f"refinement needs 0 <= min_steps <= max_steps, got {min_steps} and {max_steps}")
+    if not float(temperature) > 0:
+        raise BadInputError(
+            f"the temperature of the responsibilities must be positive, got {float(temperature)}"
+        )
     if normaliser == "released-simple":
         raise BadInputError("refinement is defined for the normalisers paper and released-transductive")
     check_features(query_QD, "query", support.width)
     dtype = query_QD.dtype
     query_QD = query_QD.to(torch.float64)
-    logits_QK = initial_logits_QK
-    if logits_QK is None:
+    if initial_logits_QK is None:
         logits_QK = mahalanobis_logits(estimate(support, normaliser, beta), query_QD)
+    else:
+        logits_QK = _checked(initial_logits_QK, query_QD.shape[0], support.n_classes).to(torch.float64)
     if max_steps == 0 or query_QD.shape[0] == 0:
         return Refinement(logits_QK.to(dtype), 0)
 
@@ -160,10 +165,20 @@ class _Problem:
         return -solved_KRQ.square().sum(dim=1).T
 
 
+def _checked(logits_QK: Tensor, n_queries: int, n_classes: int) -> Tensor:
+    if logits_QK.shape != (n_queries, n_classes):
+        raise BadInputError(
+            f"initial logits must be queries x classes, {n_queries} x {n_classes}, got {tuple(logits_QK.shape)}"
+        )
+    if not bool(torch.isfinite(logits_QK).all()):
+        raise BadInputError("initial logits contain NaN or Inf")
+    return logits_QK
+
+
 def _factorise(matrices: Tensor) -> Tensor:
     try:
         return factorise(matrices)
-    except NotPositiveDefiniteError as error:
+    except PrecisionError as error:
         raise BadInputError(
             "the refined class covariances cannot be inverted: scale the features down"
         ) from error
@@ -178,5 +193,5 @@ def _span_coordinates(vectors_ND: Tensor) -> Tensor:
     """
     if vectors_ND.shape[0] >= vectors_ND.shape[1]:
         return vectors_ND
-    basis_DR = torch.linalg.qr(vectors_ND.detach().T, mode="reduced").Q
+    basis_DR: Tensor = torch.linalg.qr(vectors_ND.detach().T, mode="reduced").Q
     return vectors_ND @ basis_DR

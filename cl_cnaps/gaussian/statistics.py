@@ -6,13 +6,20 @@ R_k with S_k = R_k^T R_k, which is n_k x D numbers instead of D x D.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian.checks import check_counts, check_features, check_labels, check_weights
+from cl_cnaps.gaussian.checks import (
+    check_classes,
+    check_counts,
+    check_features,
+    check_labels,
+    check_weights,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Statistics:
 
     def select(self, classes: Tensor) -> Statistics:
         """The statistics of some classes, in the order given."""
+        check_classes(classes, self.n_classes)
         rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
         return Statistics(self.counts_K[classes], self.means_KD[classes], rows, row_class)
 
@@ -83,6 +91,7 @@ def support_statistics(features_ND: Tensor, labels_N: Tensor, n_classes: int) ->
     labels_N = labels_N.to(device=features_ND.device, dtype=torch.int64)
     counts_K = torch.bincount(labels_N, minlength=n_classes)
     check_counts(counts_K)
+    features_ND = _at_least_float32(features_ND)
     counts_K = counts_K.to(features_ND.dtype)
 
     order = torch.argsort(labels_N, stable=True)
@@ -104,6 +113,8 @@ def weighted_statistics(features_ND: Tensor, weights_NK: Tensor) -> Statistics:
     if features_ND.shape[0] == 0:
         raise BadInputError("the support set is empty")
     check_weights(weights_NK, features_ND.shape[0])
+    features_ND = _at_least_float32(features_ND)
+    weights_NK = weights_NK.to(features_ND)
     counts_K = weights_NK.sum(dim=0)
     check_counts(counts_K)
     means_KD = (weights_NK / counts_K).T @ features_ND
@@ -119,6 +130,7 @@ def pool(support: Statistics, query_QD: Tensor, weights_QK: Tensor) -> Statistic
     """
     check_features(query_QD, "query", support.width)
     check_weights(weights_QK, query_QD.shape[0], support.n_classes)
+    query_QD, weights_QK = query_QD.to(support.means_KD), weights_QK.to(support.means_KD)
     counts_K = support.counts_K + weights_QK.sum(dim=0)
     # Written as a shift of the old mean, so that no queries means no change at all.
     gain_KD = weights_QK.T @ query_QD - weights_QK.sum(dim=0)[:, None] * support.means_KD
@@ -151,6 +163,11 @@ def combine(first: Statistics, second: Statistics) -> Statistics:
     return Statistics(counts_K, means_KD, rows, row_class)
 
 
+def _at_least_float32(features: Tensor) -> Tensor:
+    """Half precision cannot count beyond 2048 (bfloat16: 256), and its sums overflow; results go back to it."""
+    return features.to(torch.promote_types(features.dtype, torch.float32))
+
+
 def _weighted_rows(features_ND: Tensor, weights_NK: Tensor, means_KD: Tensor) -> tuple[Tensor, Tensor]:
     """Rows sqrt(w_jk) (z_j - mu_k) for every weight that is not zero, those of class 0 first."""
     row_class, image = torch.nonzero(weights_NK.T > 0, as_tuple=True)
@@ -167,11 +184,14 @@ def sort_rows(rows_RD: Tensor, row_class_R: Tensor) -> tuple[Tensor, Tensor]:
 def select_rows(
     rows_RD: Tensor, row_class_R: Tensor, n_classes: int, classes: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The rows of some classes, numbered by their place in `classes`."""
-    position = torch.full((n_classes,), -1, dtype=torch.int64, device=row_class_R.device)
-    position[classes] = torch.arange(len(classes), device=row_class_R.device)
-    keep = position[row_class_R] >= 0
-    return sort_rows(rows_RD[keep], position[row_class_R[keep]])
+    """The rows of some classes, numbered by their place in `classes`; a class may be asked for more than once."""
+    ranks = torch.bincount(row_class_R, minlength=n_classes)
+    starts = torch.cumsum(ranks, 0) - ranks
+    wanted = ranks[classes]
+    row_class = torch.repeat_interleave(torch.arange(len(classes), device=wanted.device), wanted)
+    first_row = torch.cumsum(wanted, 0) - wanted
+    within = torch.arange(len(row_class), device=wanted.device) - first_row[row_class]
+    return rows_RD[starts[classes][row_class] + within], row_class
 
 
 def compress_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
@@ -180,9 +200,18 @@ def compress_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> tuple
     ranks = torch.bincount(row_class_R, minlength=n_classes)
     if not bool((ranks > width).any()):
         return rows_RD, row_class_R
-    kept = [
-        torch.linalg.qr(rows, mode="r").R if len(rows) > width else rows
-        for rows in torch.split(rows_RD.detach(), ranks.tolist())
-    ]
-    sizes = torch.tensor([len(rows) for rows in kept], device=row_class_R.device)
-    return torch.cat(kept), torch.repeat_interleave(torch.arange(n_classes, device=row_class_R.device), sizes)
+    return join_rows([at_most_width(rows) for rows in torch.split(rows_RD, ranks.tolist())])
+
+
+def at_most_width(rows_RD: Tensor) -> Tensor:
+    """At most D rows with the same Gram; for storing, not for differentiating."""
+    if rows_RD.shape[0] <= rows_RD.shape[1]:
+        return rows_RD.detach()
+    factor: Tensor = torch.linalg.qr(rows_RD.detach(), mode="r").R
+    return factor
+
+
+def join_rows(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The rows of all classes one after another, and the class of each."""
+    sizes = torch.tensor([len(part) for part in rows], device=rows[0].device)
+    return torch.cat(list(rows)), torch.repeat_interleave(torch.arange(len(rows), device=sizes.device), sizes)

@@ -88,7 +88,7 @@ def test_large_variances_keep_their_digits() -> None:
 
 
 @pytest.mark.parametrize("shots", [[4, 4], [1, 3], [5, 9]])
-@pytest.mark.parametrize("width", [3, 30])
+@pytest.mark.parametrize("width", [3, 16])
 def test_gradients(shots: list[int], width: int) -> None:
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(2).repeat_interleave(torch.tensor(shots))
@@ -186,7 +186,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize("labels", [[0, 0, 1, 2], [0, -1, 1, 1]])
     def test_labels_out_of_range(self, labels: list[int]) -> None:
-        with pytest.raises(BadInputError, match="labels must lie in 0..1"):
+        with pytest.raises(BadInputError, match=r"labels must lie in 0\.\.1"):
             support_statistics(self.features, torch.tensor(labels), 2)
 
     def test_labels_of_another_length(self) -> None:

@@ -78,7 +78,7 @@ def test_inputs_stay_as_they_were(task: RandomTask) -> None:
 
 def test_gradients_in_fewer_and_in_more_dimensions_than_images() -> None:
     labels = torch.tensor([0, 0, 1, 1, 1])
-    for width in (3, 40):
+    for width in (3, 13):
         generator = torch.Generator().manual_seed(width)
         support = torch.randn(5, width, dtype=torch.float64, generator=generator)
         query = torch.randn(4, width, dtype=torch.float64, generator=generator) * 0.3

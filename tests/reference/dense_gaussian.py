@@ -36,7 +36,9 @@ def logits(means: Array, covariances: Array, query: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
-def simple_logits(support: Array, labels: NDArray[np.int64], n_classes: int, query: Array, beta: float = 1.0) -> Array:
+def simple_logits(
+    support: Array, labels: NDArray[np.int64], n_classes: int, query: Array, beta: float = 1.0
+) -> Array:
     """Simple CNAPS from features and labels."""
     return logits(*means_and_covariances(support, np.eye(n_classes)[labels], beta), query)
 
