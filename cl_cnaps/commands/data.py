@@ -30,7 +30,9 @@ def data() -> None:
 def list_sources(as_json: bool) -> None:
     """Show which data sets are there, complete or not, and where from.
 
-    Example: cl-cnaps data list
+    \b
+    Example:
+      cl-cnaps data list
     """
     from cl_cnaps.data.downloads import DOWNLOADS
     from cl_cnaps.data.listing import listing
@@ -74,7 +76,11 @@ def list_sources(as_json: bool) -> None:
 def add(path: Path, name: str, replace: bool, as_json: bool) -> None:
     """Register your own images: a folder or zip with a folder per class, or Meta-Dataset records.
 
-    Nothing is copied. Example: cl-cnaps data add ~/photos/mushrooms --name mushrooms
+    Nothing is copied.
+
+    \b
+    Example:
+      cl-cnaps data add ~/photos/mushrooms --name mushrooms
     """
     from cl_cnaps.data.finding import open_path
     from cl_cnaps.data.listing import Row
@@ -93,7 +99,10 @@ def fetch(names: tuple[str, ...], as_json: bool) -> None:
     """Download data sets into the data root, in torchvision's layout.
 
     Each is checked against its checksum and appears when it is whole; after a failure nothing is left.
-    Example: cl-cnaps data fetch cifar10 omniglot
+
+    \b
+    Example:
+      cl-cnaps data fetch cifar10 omniglot
     """
     from cl_cnaps.data.catalog import known_set
     from cl_cnaps.data.fetch import fetch as fetch_set
@@ -124,7 +133,10 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
 
     SOURCE is a name from `data list`, folder:PATH, records:PATH, or `all`. Ends with status 1 if an image
     cannot be opened, or if --spec is given and counts differ.
-    Example: cl-cnaps data verify cu_birds --spec cu_birds_dataset_spec.json
+
+    \b
+    Example:
+      cl-cnaps data verify cu_birds --spec cu_birds_dataset_spec.json
     """
     from cl_cnaps.data.conversion import record_splits
     from cl_cnaps.data.source import total
@@ -140,17 +152,8 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
         seconds = time.perf_counter() - start
         failed = failed or bool(result.bad) or (spec is not None and bool(result.differences))
         if as_json:
-            report = {
-                "source": source.name,
-                "origin": source.origin,
-                "digest": source.digest(),
-                "images": result.images,
-                "bad": result.bad,
-                "differences": [[d.what, d.found, d.expected] for d in result.differences],
-                "counts": result.good,
-                "seconds": round(seconds, 2),
-            }
-            click.echo(json.dumps(report))
+            about = {"source": source.name, "origin": source.origin, "digest": source.digest()}
+            click.echo(json.dumps(about | result.as_json() | {"seconds": round(seconds, 2)}))
             continue
         click.echo(
             f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad"
@@ -207,47 +210,37 @@ def convert(
     SOURCE is a name from `data list`, folder:PATH, or `all`. Classes of the specification without images are
     left out and said. Of mini-ImageNet the ImageNet graph keeps what spans its classes. MNIST, Fashion-MNIST
     and CIFAR have no specification: their test images become test classes.
-    Example: cl-cnaps data convert all --specs meta_dataset_specs --out records
+
+    \b
+    Example:
+      cl-cnaps data convert all --specs meta_dataset_specs --out records
     """
-    from cl_cnaps.data.catalog import known_set
     from cl_cnaps.data.conversion import convert as convert_source
-    from cl_cnaps.data.conversion import images_by_class, record_splits
-    from cl_cnaps.data.spec_choice import choose_spec
+    from cl_cnaps.data.planning import plan_conversions
+    from cl_cnaps.data.records import RecordSource
     from cl_cnaps.paths import data_root
 
     if spec_file is not None and len(names) > 1:
         raise click.UsageError("--spec is of one source; use --specs for several")
-    for source in _sources(names):
+    sources = [s for s in _sources(names) if names != ("all",) or not isinstance(s, RecordSource)]
+    place = out or data_root() / "records"
+    for plan in plan_conversions(
+        sources, place, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed
+    ):
         start = time.perf_counter()
-        known = known_set(source.name)
-        splits = record_splits(source)
-        pieces = images_by_class(source, splits)
-        counts = {name: sum(count for _, count in parts) for name, parts in pieces.items()}
-        spec = choose_spec(source.name, counts, file=spec_file, folder=specs, fractions=fractions, seed=seed)
-        folder = (out or data_root() / "records") / spec.name
-        with _progress(f"writing {folder.name}", sum(counts.values()), quiet or as_json) as progress:
-            invert = known is not None and known.inverted_in_records
-            result = convert_source(source, spec, folder, splits=splits, invert=invert, progress=progress)
-        classes = {split: len(ids) for split, ids in result.spec.classes.items()}
+        with _progress(f"writing {plan.folder.name}", plan.images, quiet or as_json) as progress:
+            result = convert_source(
+                plan.source, plan.spec, plan.folder, splits=plan.splits, invert=plan.invert, progress=progress
+            )
         seconds = time.perf_counter() - start
         if as_json:
-            report = {
-                "source": source.name,
-                "spec": spec.name,
-                "folder": str(folder),
-                "images": result.images,
-                "classes": classes,
-                "classes_without_images": result.without_images,
-                "classes_not_in_specification": result.without_place,
-                "seconds": round(seconds, 2),
-            }
-            click.echo(json.dumps(report))
+            click.echo(json.dumps(result.as_json() | {"seconds": round(seconds, 2)}))
         elif not quiet:
-            shown = ", ".join(f"{count:,} {split}" for split, count in classes.items())
-            click.echo(f"{source.name}: {result.images:,} images, {shown} classes in {seconds:.1f} s")
+            classes = ", ".join(f"{len(ids):,} {split}" for split, ids in result.spec.classes.items())
+            click.echo(f"{result.source}: {result.images:,} images, {classes} classes in {seconds:.1f} s")
             _say_left_out("of the specification without images", result.without_images)
             _say_left_out("not in the specification", result.without_place)
-            click.echo(f"  {folder}")
+            click.echo(f"  {result.folder}")
 
 
 @data.command()
@@ -256,9 +249,13 @@ def convert(
 def clean(source: str | None, as_json: bool) -> None:
     """Remove cached images: those of one SOURCE, or without one all, with everything else cached of data.
 
-    Nothing is lost: caches are made again when needed. Example: cl-cnaps data clean
+    Nothing is lost: caches are made again when needed.
+
+    \b
+    Example:
+      cl-cnaps data clean
     """
-    from cl_cnaps.data.packed import clean as clean_cache
+    from cl_cnaps.data.packing import clean as clean_cache
 
     files, freed = clean_cache(source)
     click.echo(

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cl_cnaps.errors import ClCnapsError
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file under a temporary name beside its own, then move it into place."""
@@ -29,13 +31,20 @@ def partial_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def partial_folder(parent: Path, name: str) -> Iterator[Path]:
     """A new hidden folder in `parent`; removed at the end with whatever was not moved out of it."""
-    parent.mkdir(parents=True, exist_ok=True)
     folder = _beside(parent, name)
-    folder.mkdir()
+    make_folder(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless they are there; where that fails, say so as a person is told."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClCnapsError(f"{folder.parent} cannot be written to ({error.strerror})") from error
 
 
 def _beside(parent: Path, name: str) -> Path:

@@ -27,6 +27,7 @@ NOTE_FILE = "conversion.json"
 class Conversion:
     """What was written, and what was left out."""
 
+    source: str
     folder: Path
     spec: DatasetSpec
     images: int
@@ -35,6 +36,18 @@ class Conversion:
 
     without_place: tuple[str, ...]
     """Classes of the source that the specification does not name."""
+
+    def as_json(self) -> dict[str, object]:
+        """For `--json`."""
+        return {
+            "source": self.source,
+            "spec": self.spec.name,
+            "folder": str(self.folder),
+            "images": self.images,
+            "classes": {split: len(ids) for split, ids in self.spec.classes.items()},
+            "classes_without_images": self.without_images,
+            "classes_not_in_specification": self.without_place,
+        }
 
 
 def convert(
@@ -74,6 +87,7 @@ def convert(
             images += count
             progress(count)
         result = Conversion(
+            source.name,
             folder,
             written,
             images,

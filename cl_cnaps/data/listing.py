@@ -37,7 +37,7 @@ class Row:
     @property
     def place(self) -> str:
         """Where it is, without how much of it."""
-        return self.origin.partition(": ")[0]
+        return self.origin.partition(": ")[0].removesuffix(" in the data root")
 
     @classmethod
     def of(cls, source: CountedSource) -> Row:

@@ -53,13 +53,14 @@ def traffic_signs(folder: Path) -> Table:
 def flowers(folder: Path) -> Table:
     """Oxford Flowers below torchvision's `flowers-102` folder; a class is called by its label, 1 to 102."""
     from scipy.io import loadmat  # type: ignore[import-untyped]
+    from scipy.io.matlab import MatReadError  # type: ignore[import-untyped]
 
     file = folder / "imagelabels.mat"
     if not file.is_file():
         raise MissingDataError(f"{file} does not exist, so the flowers in {folder} have no names")
     try:
         labels = loadmat(str(file), squeeze_me=True)["labels"].tolist()
-    except (ValueError, KeyError, TypeError) as error:
+    except (MatReadError, OSError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{file} is damaged ({error}); fetch the set again") from error
     numbered = enumerate(labels, start=1)
     return {"all": _sorted((str(label), f"jpg/image_{number:05d}.jpg") for number, label in numbered)}

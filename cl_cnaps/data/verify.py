@@ -40,6 +40,15 @@ class Verification:
         """Images that could be opened."""
         return sum(sum(classes.values()) for classes in self.good.values())
 
+    def as_json(self) -> dict[str, object]:
+        """For `--json`."""
+        return {
+            "images": self.images,
+            "bad": self.bad,
+            "differences": [[d.what, d.found, d.expected] for d in self.differences],
+            "counts": self.good,
+        }
+
 
 def verify(
     source: CountedSource,

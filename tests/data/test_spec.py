@@ -68,7 +68,7 @@ def test_a_graph_that_runs_in_a_circle_is_refused() -> None:
 
 
 def test_files_that_are_no_json_or_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="none.json"):
+    with pytest.raises(MissingDataError, match=r"none\.json"):
         read_spec(tmp_path / "none.json")
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(BadInputError, match=r"x\.json is not JSON"):

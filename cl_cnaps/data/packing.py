@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cl_cnaps.data import decoding
-from cl_cnaps.data.atomic import partial_file
+from cl_cnaps.data.atomic import make_folder, partial_file
 from cl_cnaps.data.digests import digest_of, digests_folder
 from cl_cnaps.data.source import Source, check_indices, total
 from cl_cnaps.data.tfrecords import index_folder
@@ -74,7 +74,7 @@ def packed(source: Source, size: int, *, progress: Callable[[int], None] = lambd
     channels = 1 if source.grey else 3
     shape = (total(source), channels, size, size)
     if not file.is_file():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         _check_space(source, file.parent, int(np.prod(shape)))
         with partial_file(file) as partial:
             pixels = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=shape)
