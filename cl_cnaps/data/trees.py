@@ -65,7 +65,7 @@ class DirectoryTree:
         """Every file below the folder."""
         found: list[str] = []
         for folder, subfolders, files in os.walk(self.path, followlinks=True):
-            subfolders.sort()
+            subfolders[:] = [name for name in sorted(subfolders) if not _leads_back(Path(folder, name))]
             below = Path(folder).relative_to(self.path).as_posix()
             found.extend(file if below == "." else f"{below}/{file}" for file in files)
         return found
@@ -100,6 +100,11 @@ class DirectoryTree:
         return f"{crc:08x}"
 
 
+def _leads_back(folder: Path) -> bool:
+    """Whether a folder is a link to one that it lies in: following it would never end."""
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
+
+
 class ZipTree:
     """The files in a zip. Each process opens the zip for itself: a shared handle would share its position."""
 
@@ -112,7 +117,8 @@ class ZipTree:
 
     def names(self) -> list[str]:
         """Every file in the zip."""
-        return [entry.filename for entry in self._open().infolist() if not entry.is_dir()]
+        # A zip that was added to may have a name twice; its last entry is the one that is read.
+        return list(dict.fromkeys(e.filename for e in self._open().infolist() if not e.is_dir()))
 
     def read(self, name: str) -> bytes:
         """A file's content, its CRC checked; refused if it unpacks to suspiciously much."""

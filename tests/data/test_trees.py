@@ -70,3 +70,20 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch
     monkeypatch.setattr(trees, "SUSPICIOUS_BYTES", 10**5)
     with pytest.raises(BadInputError, match="to 1,000,000 bytes: refused as a zip bomb"):
         tree.read("cat/0.png")
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    class_folders(tmp_path / "elsewhere", {"cow": 1})
+    folder = class_folders(tmp_path / "set", {"cat": 1})
+    (folder / "cow").symlink_to(tmp_path / "elsewhere" / "cow")
+    (folder / "cat" / "again").symlink_to(folder)
+    assert sorted(open_tree(folder).names()) == ["cat/0.png", "cow/0.png"]
+
+
+def test_a_name_that_a_zip_has_twice_counts_once(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("cat/0.png", b"old")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("cat/0.png", b"new")
+    tree = open_tree(tmp_path / "x.zip")
+    assert (tree.names(), tree.read("cat/0.png")) == (["cat/0.png"], b"new")
