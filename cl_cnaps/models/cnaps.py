@@ -1,78 +1,53 @@
 """Simple CNAPS, Transductive CNAPS and CNAPS: encode a task, adapt, embed, fit, predict.
 
-Every method but `forward` of the parts is a function of its arguments: predicting never changes the model.
+Predicting never changes the model: every method is a function of the weights and its arguments. Only encoding in
+training mode moves the running statistics of the set encoder's batch-norm, where it has one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import (
-    Metric,
     Normaliser,
     class_logits,
     estimate,
     refine,
     support_statistics,
 )
-from cl_cnaps.models.adaptation import Generator, make_adaptation
-from cl_cnaps.models.backbones import DEFAULT_BACKBONE, Backbone
-from cl_cnaps.models.encoders import MeanTaskEncoder, SetEncoderConfig, TransductiveTaskEncoder
+from cl_cnaps.gaussian.checks import check_features
+from cl_cnaps.models.adaptation import make_adaptation
+from cl_cnaps.models.backbones import Backbone
+from cl_cnaps.models.config import CnapsConfig, ModelName
+from cl_cnaps.models.encoders import (
+    ENCODING_WIDTH,
+    SMALLEST_IMAGE,
+    MeanTaskEncoder,
+    TransductiveTaskEncoder,
+)
 from cl_cnaps.models.film import Film, modulated_forward
 from cl_cnaps.models.folding import FoldedNetwork, Folder
 from cl_cnaps.models.heads import GaussianHead, Head, LinearHead, LinearHeadGenerator
 
-ModelName = Literal["simple", "transductive", "cnaps", "protonet"]
+__all__ = [
+    "MODELS",
+    "Cnaps",
+    "CnapsConfig",
+    "CnapsModel",
+    "ModelName",
+    "ProtoNet",
+    "SimpleCnaps",
+    "TransductiveCnaps",
+    "make_model",
+]
 
 MEMORY_LIMIT = 1 << 30
-"""Bytes of activations that embedding a chunk of images may take."""
-
-
-@dataclass(frozen=True)
-class CnapsConfig:
-    """Everything that, with the weights, determines what a model computes."""
-
-    model: ModelName = "simple"
-    backbone: str = DEFAULT_BACKBONE
-    image_size: int | None = None
-    """None: the backbone's own."""
-    adaptation: Literal["film", "none"] = "film"
-    """none: frozen features, no task encoding."""
-    generator: Generator = "compact"
-    encoder: SetEncoderConfig = SetEncoderConfig(norm="group", image_size=32)
-    metric: Metric = "mahalanobis"
-    normaliser: Literal["paper", "released"] = "paper"
-    beta: float = 1.0
-    learned_temperature: bool = True
-    """Divide logits by a learned temperature in training and in probabilities. The paper does not."""
-    refine_min: int = 2
-    refine_max: int = 4
-
-    @staticmethod
-    def papers(model: ModelName = "simple") -> CnapsConfig:
-        """The architecture of the paper: ResNet-18 at 84 x 84, its set encoder and its adaptation network."""
-        return CnapsConfig(
-            model=model,
-            backbone="resnet18",
-            image_size=84,
-            generator="paper",
-            encoder=SetEncoderConfig(),
-            learned_temperature=False,
-        )
-
-    @staticmethod
-    def for_backbone(model: ModelName, backbone: str) -> CnapsConfig:
-        """The usual configuration of a model on a backbone."""
-        return (
-            CnapsConfig.papers(model)
-            if backbone == "resnet18"
-            else CnapsConfig(model=model, backbone=backbone)
-        )
+"""Bytes of activations that encoding or embedding a chunk of images may take."""
 
 
 class CnapsModel(nn.Module):
@@ -88,6 +63,11 @@ class CnapsModel(nn.Module):
         self.config = replace(config, image_size=backbone.info.image_size)
         self.backbone = backbone
         if config.adaptation == "film":
+            if config.encoder.image_size is None and backbone.info.image_size < SMALLEST_IMAGE:
+                raise BadInputError(
+                    f"images of {backbone.info.image_size} pixels are too small for the set encoder, which needs "
+                    f"{SMALLEST_IMAGE}; choose a larger image_size, or adaptation none"
+                )
             self.task_encoder = self._make_encoder()
             self.adaptation = make_adaptation(config.generator, backbone.film_layers)
         if config.learned_temperature:
@@ -102,12 +82,17 @@ class CnapsModel(nn.Module):
         """What logits are divided by before they become probabilities."""
         if self.config.learned_temperature:
             return self.log_temperature.exp()
-        return torch.ones((), device=self.device)
+        return torch.ones((), dtype=self.dtype, device=self.device)
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.backbone.network.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights, and so of everything computed with them."""
+        return next(self.backbone.network.parameters()).dtype
 
     @property
     def uses_queries_to_encode(self) -> bool:
@@ -137,24 +122,34 @@ class CnapsModel(nn.Module):
 
     def _set_encode(self, images: Tensor) -> Tensor:
         encoder = self.task_encoder.set_encoder
-        whole = self.training or (encoder.config.batch_statistics and encoder.config.norm == "batch")
-        step = len(images) if whole else 256
-        parts = [
-            encoder(self.backbone.prepare(images[i : i + step])) for i in range(0, len(images), max(step, 1))
-        ]
-        return torch.cat(parts) if parts else torch.zeros(0, 64, device=self.device)
+        # Batch statistics are those of all images together.
+        whole = self.training or encoder.config.batch_statistics
+        step = max(1, len(images) if whole else MEMORY_LIMIT // self._bytes_to_encode(images))
+        parts = [encoder(self.backbone.prepare(images[i : i + step])) for i in range(0, len(images), step)]
+        like = next(encoder.parameters())
+        return torch.cat(parts) if parts else like.new_zeros(0, ENCODING_WIDTH)
+
+    def _bytes_to_encode(self, images: Tensor) -> int:
+        """Memory for one image in the set encoder, whose first layer holds its input, output, norm and ReLU."""
+        side = self.task_encoder.set_encoder.config.image_size or self.backbone.info.image_size
+        return self._bytes_to_prepare(images) + 4 * ENCODING_WIDTH * side**2 * self.dtype.itemsize
+
+    def _bytes_to_prepare(self, images: Tensor) -> int:
+        """Memory for one image as numbers: in its own size, and twice in the backbone's."""
+        own = images.shape[1:].numel()
+        return (own + 6 * self.backbone.info.image_size**2) * self.dtype.itemsize
 
     # Embed.
 
     def embed(self, images: Tensor, film: Film) -> Tensor:
         """Features N x D of uint8 images under FiLM, differentiable if anything that leads to `film` is."""
-        if torch.is_grad_enabled() and any(gamma.requires_grad for gamma in film.gammas):
+        if torch.is_grad_enabled() and any(part.requires_grad for part in (*film.gammas, *film.betas)):
             return modulated_forward(self.backbone, film, self.backbone.prepare(images))
         return self.embed_folded(images, self.fold(film))
 
     def fold(self, film: Film) -> FoldedNetwork:
         """The backbone with FiLM built into its weights: make it once per task, embed many images with it."""
-        if self._folder is None or self._folder.device != self.device:
+        if self._folder is None:
             self._folder = Folder(self.backbone)
         return self._folder.fold(film)
 
@@ -163,8 +158,8 @@ class CnapsModel(nn.Module):
         self, images: Tensor, network: FoldedNetwork, memory_limit: int = MEMORY_LIMIT
     ) -> Tensor:
         """Features N x D in chunks whose activations stay under `memory_limit` bytes."""
-        chunk = network.images_within(memory_limit)
-        features = torch.empty(len(images), self.backbone.info.width, device=self.device)
+        chunk = network.images_within(memory_limit, self._bytes_to_prepare(images))
+        features = torch.empty(len(images), self.backbone.info.width, dtype=self.dtype, device=self.device)
         for i in range(0, len(images), chunk):
             features[i : i + chunk] = network(self.backbone.prepare(images[i : i + chunk]))
         return features
@@ -238,7 +233,6 @@ class TransductiveCnaps(CnapsModel):
             max_steps=self.config.refine_max,
             normaliser=self.normaliser,
             beta=self.config.beta,
-            temperature=self.temperature.detach(),
         ).logits_QK
 
 
@@ -259,6 +253,7 @@ class Cnaps(CnapsModel):
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
         """W z + b."""
         assert isinstance(head, LinearHead)
+        check_features(query_QD, "query", head.weight_KD.shape[1])
         return query_QD @ head.weight_KD.T + head.bias_K
 
 
@@ -272,6 +267,6 @@ def make_model(config: CnapsConfig, backbone: Backbone, seed: int = 0) -> CnapsM
     if config.model not in MODELS:
         raise BadInputError(f"unknown model {config.model!r}; there are {', '.join(MODELS)}")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = MODELS[config.model](config, backbone)
     return model.eval()

@@ -36,7 +36,7 @@ class Film:
 
 def modulated_parameters(backbone: Backbone, film: Film) -> dict[str, Tensor]:
     """The batch-norm weights and biases that stand for the modulated network, by name."""
-    if len(film.gammas) != len(backbone.film_layers):
+    if not len(film.gammas) == len(film.betas) == len(backbone.film_layers):
         raise BadInputError(
             f"FiLM has {len(film.gammas)} layers, backbone {backbone.info.name} modulates {len(backbone.film_layers)}"
         )
@@ -44,6 +44,11 @@ def modulated_parameters(backbone: Backbone, film: Film) -> dict[str, Tensor]:
     for layer, gamma, beta in zip(backbone.film_layers, film.gammas, film.betas, strict=True):
         norm = backbone.network.get_submodule(layer.name)
         assert isinstance(norm, nn.BatchNorm2d)
+        if not gamma.shape == beta.shape == (layer.channels,):
+            raise BadInputError(
+                f"FiLM for {layer.name} needs {layer.channels} gammas and betas, "
+                f"got {tuple(gamma.shape)} and {tuple(beta.shape)}"
+            )
         parameters[f"{layer.name}.weight"] = gamma * norm.weight
         parameters[f"{layer.name}.bias"] = gamma * norm.bias + beta
     return parameters
@@ -51,5 +56,7 @@ def modulated_parameters(backbone: Backbone, film: Film) -> dict[str, Tensor]:
 
 def modulated_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tensor:
     """Features N x D of prepared images under FiLM: the differentiable form, for training."""
-    features: Tensor = torch.func.functional_call(backbone.network, modulated_parameters(backbone, film), (prepared,))
+    features: Tensor = torch.func.functional_call(
+        backbone.network, modulated_parameters(backbone, film), (prepared,)
+    )
     return features

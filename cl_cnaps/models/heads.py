@@ -63,4 +63,5 @@ class LinearHeadGenerator(nn.Module):
         self.bias = _DenseResidualBlock(width, 1)
 
     def forward(self, means_KD: Tensor) -> LinearHead:
+        """The classifier of a task from its class means."""
         return LinearHead(self.weight(means_KD), torch.flatten(self.bias(means_KD)))

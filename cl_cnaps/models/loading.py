@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE, load_backbone
-from cl_cnaps.models.cnaps import MODELS, CnapsConfig, CnapsModel, ModelName, make_model
+from cl_cnaps.models.cnaps import MODELS, CnapsModel, make_model
+from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.models.weights import describe, find_weights, load_weights, shipped_root
 
 
@@ -26,7 +28,7 @@ def load_model(
     name: ModelName = "simple",
     *,
     backbone: str | None = None,
-    weights: str | None = None,
+    weights: str | Path | None = None,
     backbone_weights: str = "auto",
     adaptation: Literal["film", "none"] = "film",
     image_size: int | None = None,
@@ -40,9 +42,9 @@ def load_model(
         name: simple, transductive, cnaps or protonet.
         backbone: efficientnet-lite0 (the default), resnet18 or timm:NAME; a weight file's own if `weights` is given.
         weights: name or path of a weight file; by default the one shipped for this model and backbone, if there is
-            one; `none` for an adaptation that starts at the identity.
-        backbone_weights: auto, random or a state dict file.
-        adaptation: film, or none for frozen features.
+            one; `none` for an untrained adaptation (on the compact generator, the identity).
+        backbone_weights: auto, random or a state dict file; a weight file brings its own.
+        adaptation: film, or none for the frozen features of the backbone (of the weight file, if one is given).
         image_size: side of the input; the backbone's own by default.
         seed: decides weights that are drawn at random.
         device: auto, cpu, cuda, ...
@@ -50,19 +52,44 @@ def load_model(
     """
     if name not in MODELS:
         raise BadInputError(f"unknown model {name!r}; there are {', '.join(MODELS)}")
-    changes = {key: value for key, value in {"image_size": image_size, **settings}.items() if value is not None}
+    unknown = sorted(set(settings) - {field.name for field in fields(CnapsConfig)})
+    if unknown:
+        raise BadInputError(f"there is no setting {unknown[0]!r} of a model")
+    changes = {
+        key: value for key, value in {"image_size": image_size, **settings}.items() if value is not None
+    }
     target = resolve_device(device)
-    if adaptation == "film" and weights != "none":
-        found = weights or _shipped(name, backbone or DEFAULT_BACKBONE, backbone_weights)
-        if found:
-            loaded, file = load_weights(found, **_for_model(name, found), **changes)
-            if backbone is not None and loaded.config.backbone != backbone:
-                raise ClCnapsError(f"the weights {file.name} are for {loaded.config.backbone}, not for {backbone}")
-            return LoadedModel(loaded.to(target), f"{file.path.name} ({file.digest})", file.digest)
-    config = replace(CnapsConfig.for_backbone(name, backbone or DEFAULT_BACKBONE), adaptation=adaptation, **changes)
-    extractor = load_backbone(config.backbone, weights=backbone_weights, image_size=image_size)
+    asked = None if weights is None or str(weights) == "none" else str(weights)
+    if asked and backbone_weights != "auto":
+        raise BadInputError(f"the weights {asked} come with their own backbone: leave backbone_weights out")
+    shipped = None
+    if weights is None and adaptation == "film" and backbone_weights == "auto":
+        shipped = _shipped(name, backbone or DEFAULT_BACKBONE)
+    if found := asked or shipped:
+        if adaptation == "none":
+            changes["adaptation"] = adaptation
+        return _from_file(name, found, backbone, changes, target)
+    config = replace(
+        CnapsConfig.for_backbone(name, backbone or DEFAULT_BACKBONE), adaptation=adaptation, **changes
+    )
+    extractor = load_backbone(config.backbone, weights=backbone_weights, image_size=image_size, seed=seed)
     model = make_model(config, extractor, seed)
     return LoadedModel(model.to(target), _says(model), None)
+
+
+def _from_file(
+    name: ModelName, weights: str, backbone: str | None, changes: dict[str, Any], device: torch.device
+) -> LoadedModel:
+    """A model from a weight file, refusing files of another model or backbone."""
+    made_for = describe(find_weights(weights)).config
+    if name == "protonet" and made_for.model == "simple":
+        changes = {**changes, "model": "protonet"}  # the same features, other distances
+    elif made_for.model != name:
+        raise ClCnapsError(f"the weights {weights} are for the model {made_for.model}, not for {name}")
+    if backbone is not None and made_for.backbone != backbone:
+        raise ClCnapsError(f"the weights {weights} are for {made_for.backbone}, not for {backbone}")
+    loaded, file = load_weights(weights, **changes)
+    return LoadedModel(loaded.to(device), f"{file.path.name} ({file.digest})", file.digest)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -78,22 +105,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def _shipped(name: ModelName, backbone: str, backbone_weights: str) -> str | None:
+def _shipped(name: ModelName, backbone: str) -> str | None:
     """The shipped weights for a model, if any; ProtoNet shares those of Simple CNAPS, whose features it uses."""
-    if backbone_weights != "auto":
-        return None
-    path = shipped_root() / f"{'simple' if name == 'protonet' else name}-{backbone.replace(':', '-')}.safetensors"
+    path = (
+        shipped_root()
+        / f"{'simple' if name == 'protonet' else name}-{backbone.replace(':', '-')}.safetensors"
+    )
     return str(path) if path.is_file() else None
-
-
-def _for_model(name: ModelName, weights: str) -> dict[str, Any]:
-    """Settings that make a weight file serve the model asked for, refusing files of another model."""
-    made_for = describe(find_weights(weights)).config.model
-    if made_for == name:
-        return {}
-    if name == "protonet" and made_for == "simple":
-        return {"model": "protonet"}
-    raise ClCnapsError(f"the weights {weights} are for the model {made_for}, not for {name}")
 
 
 def _says(model: CnapsModel) -> str:

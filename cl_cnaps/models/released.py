@@ -15,7 +15,8 @@ from torch import Tensor
 
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.backbones import load_backbone
-from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, ModelName, make_model
+from cl_cnaps.models.cnaps import CnapsModel, make_model
+from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.tensor_files import load_exactly, read_tensors
 
@@ -31,7 +32,9 @@ _SET_ENCODER = re.compile(r"set_encoder\.pre_pooling_fn\.layer(\d)\.([01])\.(.+)
 _PROCESSOR = re.compile(_STAGE + r"(gamma[12]|beta[12])_processors\.(\d)\.([024])\.linear\.(weight|bias)")
 
 
-def import_checkpoint(path: Path, model: ModelName | None = None, *, batch_statistics: bool = False) -> CnapsModel:
+def import_checkpoint(
+    path: Path, model: ModelName | None = None, *, batch_statistics: bool = False
+) -> CnapsModel:
     """A model with the weights of a released checkpoint, giving the authors' logits.
 
     Args:
@@ -40,7 +43,9 @@ def import_checkpoint(path: Path, model: ModelName | None = None, *, batch_stati
         batch_statistics: normalise the set encoder by the images at hand, as the authors' few-shot scripts do
             (their continual and active scripts use running statistics, the default here).
     """
-    tensors = {_rename(name): tensor for name, tensor in read_tensors(path).items()}
+    released = read_tensors(path)
+    theirs = {_rename(name): name for name in released}
+    tensors = {ours: released[name] for ours, name in theirs.items()}
     found = _kind(tensors)
     if model is not None and model != found:
         raise ClCnapsError(f"{path.name} is a checkpoint of {found}, not of {model}")
@@ -50,7 +55,11 @@ def import_checkpoint(path: Path, model: ModelName | None = None, *, batch_stati
         encoder=SetEncoderConfig(batch_statistics=batch_statistics),
     )
     imported = make_model(config, load_backbone("resnet18"))
-    load_exactly(imported, tensors, path.name)
+    load_exactly(imported, tensors, path.name, theirs)
+    backbone = imported.backbone
+    backbone.info = replace(
+        backbone.info, weights_source=path.name, pretraining=f"as the authors trained {path.name}"
+    )
     return imported.eval()
 
 

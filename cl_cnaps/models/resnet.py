@@ -29,7 +29,8 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
-        return self.relu(self.bn2(self.conv2(x)) + shortcut)
+        out: Tensor = self.bn2(self.conv2(x)) + shortcut
+        return nn.functional.relu(out, inplace=True)
 
 
 class CnapsResNet18(nn.Module):
@@ -46,12 +47,13 @@ class CnapsResNet18(nn.Module):
         self.layer4 = nn.Sequential(_Block(256, 512, 2), _Block(512, 512, 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features of normalised images."""
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Random weights: He normal for convolutions, the identity for batch-norms."""
+        """Draw the convolutions' weights (He normal); batch-norms stay at the identity they are made with."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]

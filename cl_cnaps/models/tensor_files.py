@@ -38,7 +38,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
             break
-    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(v, Tensor) for v in content.values())
+    ):
         raise ClCnapsError(f"{path.name} holds no state dict: expected names with tensors")
     return {str(name): tensor for name, tensor in content.items()}
 
@@ -54,7 +58,9 @@ def read_metadata(path: Path) -> dict[str, str]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a .safetensors file to a temporary name and move it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata))
+    content = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata)
+    )
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -68,18 +74,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         raise
 
 
-def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Load tensors into a module; missing or unknown names, wrong shapes and NaN are refused by name."""
+def load_exactly(
+    module: nn.Module, tensors: Mapping[str, Tensor], what: str, file_names: Mapping[str, str] | None = None
+) -> None:
+    """Load tensors into a module; missing or unknown names, wrong shapes and NaN are refused by name.
+
+    `file_names` says what a tensor is called in the file, where that is not its name here.
+    """
     own = module.state_dict()
+    called = {name: name for name in tensors} | dict(file_names or {})
     problems = [f"missing {name}" for name in own if name not in tensors]
-    problems += [f"unknown {name}" for name in tensors if name not in own]
+    problems += [f"unknown {called[name]}" for name in tensors if name not in own]
     problems += [
-        f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(own[name].shape)}"
+        f"{called[name]} has shape {tuple(tensors[name].shape)}, expected {tuple(own[name].shape)}"
         for name in own
         if name in tensors and tensors[name].shape != own[name].shape
     ]
     problems += [
-        f"{name} contains NaN or Inf"
+        f"{called[name]} contains NaN or Inf"
         for name, tensor in tensors.items()
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
     ]

@@ -5,6 +5,7 @@ A file holds the trained parts of a model, and the backbone too unless the backb
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -17,13 +18,15 @@ from torch import Tensor
 from cl_cnaps import __version__
 from cl_cnaps.errors import ClCnapsError, MissingDataError
 from cl_cnaps.models.backbones import load_backbone, state_digest
-from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
+from cl_cnaps.models.cnaps import CnapsModel, make_model
+from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
 from cl_cnaps.paths import weights_root
 
 FORMAT = "cl-cnaps weights 1"
 _BACKBONE = "backbone.network."
+_TASK_PARTS = ("task_encoder.", "adaptation.")
 _PACKAGED = ("efficientnet-lite0",)
 """Backbones whose weights every installation has, so that files need not repeat them."""
 
@@ -37,7 +40,10 @@ class WeightFile:
     config: CnapsConfig
     backbone_digest: str
     digest: str
+    """Of all numbers in the file and of all it says of itself."""
     has_backbone: bool
+    backbone_source: str
+    backbone_pretraining: str
     training: Mapping[str, Any]
     """How it was made: recipe, data, tasks, seed, commit; or the checkpoint it was imported from."""
 
@@ -50,43 +56,68 @@ def shipped_root() -> Path:
 def save_weights(
     path: Path, model: CnapsModel, training: Mapping[str, Any], *, dtype: torch.dtype = torch.float32
 ) -> WeightFile:
-    """Write a model's weights and return what the file says of itself."""
-    has_backbone = model.config.backbone not in _PACKAGED
+    """Write a model's weights and return what the file says of itself.
+
+    Args:
+        path: the file, ending in .safetensors; replaced only when the new one is whole.
+        model: the model; a backbone that every installation has is not written.
+        training: how the weights were made, as values that JSON can hold.
+        dtype: of the trained parts; the backbone is kept as it is.
+    """
+    if path.suffix != ".safetensors":
+        raise ClCnapsError(f"weight files end in .safetensors, {path.name} does not")
+    backbone = model.backbone
+    name = model.config.backbone
+    has_backbone = name not in _PACKAGED or backbone.digest() != load_backbone(name).digest()
     tensors = {
         name: tensor.to(dtype) if tensor.is_floating_point() and not name.startswith(_BACKBONE) else tensor
         for name, tensor in model.state_dict().items()
         if has_backbone or not name.startswith(_BACKBONE)
     }
+    for key, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ClCnapsError(f"{key} contains NaN or Inf in {tensor.dtype}: {path.name} was not written")
     metadata = {
         "format": FORMAT,
         "version": __version__,
         "config": json.dumps(asdict(model.config), sort_keys=True),
-        "backbone_digest": model.backbone.digest(),
-        "digest": state_digest(tensors),
+        "backbone_digest": backbone.digest(),
         "has_backbone": json.dumps(has_backbone),
+        "backbone_source": backbone.info.weights_source,
+        "backbone_pretraining": backbone.info.pretraining,
         "training": json.dumps(dict(training), sort_keys=True, allow_nan=False),
     }
-    write_tensors(path, tensors, metadata)
+    write_tensors(path, tensors, {**metadata, "digest": _content_digest(tensors, metadata)})
     return describe(path)
 
 
 def describe(path: Path) -> WeightFile:
-    """Read a weight file's metadata."""
+    """What a weight file says of itself; its numbers are not looked at."""
     metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
         raise ClCnapsError(
-            f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected {FORMAT!r}); "
-            "released checkpoints are taken in with `cl-cnaps weights import`"
+            f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected "
+            f"{FORMAT!r}); released checkpoints are taken in with `cl-cnaps weights import`"
         )
-    return WeightFile(
-        path.stem,
-        path,
-        config_from_dict(json.loads(metadata["config"]), path.name),
-        metadata["backbone_digest"],
-        metadata["digest"],
-        json.loads(metadata["has_backbone"]),
-        json.loads(metadata["training"]),
-    )
+    try:
+        config, has_backbone, training = (
+            json.loads(metadata[k]) for k in ("config", "has_backbone", "training")
+        )
+        return WeightFile(
+            path.stem,
+            path,
+            config_from_dict(config, path.name),
+            metadata["backbone_digest"],
+            metadata["digest"],
+            has_backbone,
+            metadata["backbone_source"],
+            metadata["backbone_pretraining"],
+            training,
+        )
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ClCnapsError(
+            f"{path.name} is damaged: what it says of itself cannot be read ({error})"
+        ) from error
 
 
 def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
@@ -94,7 +125,9 @@ def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
     values = dict(values)
     unknown = sorted(set(values) - {field.name for field in fields(CnapsConfig)})
     encoder = dict(values.get("encoder", {}))
-    unknown += sorted(f"encoder.{key}" for key in set(encoder) - {field.name for field in fields(SetEncoderConfig)})
+    unknown += sorted(
+        f"encoder.{key}" for key in set(encoder) - {field.name for field in fields(SetEncoderConfig)}
+    )
     if unknown:
         raise ClCnapsError(f"{where} has unknown settings: {', '.join(unknown)}")
     if "encoder" in values:
@@ -111,32 +144,40 @@ def list_weights() -> list[WeightFile]:
     return found
 
 
-def find_weights(name: str) -> Path:
+def find_weights(name: str | Path) -> Path:
     """The file for a name or a path."""
+    name = str(name)
     if name.endswith(".safetensors") or "/" in name:
         if not Path(name).is_file():
             raise MissingDataError(f"there is no weight file {name}")
         return Path(name)
-    candidates = [root / f"{name}.safetensors" for root in (weights_root(), shipped_root())]
-    for path in candidates:
-        if path.is_file():
-            return path
-    known = ", ".join(file.name for file in list_weights()) or "none yet"
+    roots = (weights_root(), shipped_root())
+    for root in roots:
+        if (root / f"{name}.safetensors").is_file():
+            return root / f"{name}.safetensors"
+    known = (
+        ", ".join(sorted({path.stem for root in roots for path in root.glob("*.safetensors")})) or "none yet"
+    )
     raise MissingDataError(f"no weights called {name!r}; there are: {known} (see `cl-cnaps weights list`)")
 
 
-def load_weights(name: str, **changes: Any) -> tuple[CnapsModel, WeightFile]:
+def load_weights(name: str | Path, **changes: Any) -> tuple[CnapsModel, WeightFile]:
     """A model from a weight file, in evaluation mode.
 
     Args:
         name: a name that `weights list` shows, or the path of a .safetensors file.
-        changes: settings of the configuration to set otherwise, such as `refine_max` or `image_size`.
+        changes: settings of the configuration to set otherwise, such as `refine_max` or `image_size`; with
+            `adaptation="none"` the file's task encoder and adaptation network are left out.
     """
     file = describe(find_weights(name))
-    tensors = read_tensors(file.path)
-    if state_digest(tensors) != file.digest:
-        raise ClCnapsError(f"{file.path.name} is damaged: its content does not match the digest in its metadata")
+    tensors, metadata = read_tensors(file.path), read_metadata(file.path)
+    if _content_digest(tensors, metadata) != file.digest:
+        raise ClCnapsError(
+            f"{file.path.name} is damaged: its content does not match the digest in its metadata"
+        )
     config = replace(file.config, **changes)
+    if config.adaptation == "none":
+        tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(_TASK_PARTS)}
     backbone = load_backbone(
         config.backbone, weights="random" if file.has_backbone else "auto", image_size=config.image_size
     )
@@ -149,8 +190,17 @@ def load_weights(name: str, **changes: Any) -> tuple[CnapsModel, WeightFile]:
             )
         tensors = {**_backbone_state(model), **tensors}
     load_exactly(model, tensors, file.path.name)
+    backbone.info = replace(
+        backbone.info, weights_source=file.backbone_source, pretraining=file.backbone_pretraining
+    )
     return model.eval(), file
 
 
 def _backbone_state(model: CnapsModel) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_BACKBONE)}
+
+
+def _content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """Digest of a file's numbers and of everything it says of itself but this digest."""
+    says = sorted((key, value) for key, value in metadata.items() if key != "digest")
+    return hashlib.sha256(f"{state_digest(tensors)} {says}".encode()).hexdigest()[:16]

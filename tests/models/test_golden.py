@@ -32,7 +32,9 @@ def made_up_state(keys: Path) -> dict[str, torch.Tensor]:
     state = {}
     for key, shape in json.loads(keys.read_text()):
         values = np.random.default_rng(zlib.crc32(key.encode())).standard_normal(shape)
-        values = np.asarray(values * (0.05 if len(shape) < 2 else 1 / np.sqrt(np.prod(shape[1:]))), np.float32)
+        values = np.asarray(
+            values * (0.05 if len(shape) < 2 else 1 / np.sqrt(np.prod(shape[1:]))), np.float32
+        )
         tensor = torch.from_numpy(values)
         if key.endswith("running_var"):
             tensor = tensor.abs() + 0.5
@@ -114,7 +116,11 @@ def test_refinement_steps(case: Case) -> None:
     assert isinstance(case.head, GaussianHead)
     for steps in range(5):
         refined = refine(
-            case.head.statistics, case.query, min_steps=steps, max_steps=steps, normaliser="released-transductive"
+            case.head.statistics,
+            case.query,
+            min_steps=steps,
+            max_steps=steps,
+            normaliser="released-transductive",
         )
         # The golden steps are float32 all through, and the loop amplifies: 5e-5 where float64 exists agrees to 1e-5.
         case.assert_close(refined.logits_QK, f"logits_steps{steps}", 5e-5)
