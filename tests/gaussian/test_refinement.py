@@ -14,7 +14,8 @@ from reference import dense_gaussian
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import estimate, mahalanobis_logits, pool, refine, support_statistics
-from cl_cnaps.gaussian import refinement as loop
+from cl_cnaps.gaussian import refits
+from cl_cnaps.gaussian.refits import DenseRefit, SpectralRefit
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
@@ -98,24 +99,26 @@ def test_stops_when_assignments_settle_and_never_before_min_steps() -> None:
     assert refine(statistics, query, min_steps=0, max_steps=0).steps == 0
 
 
-def test_a_colder_temperature_hardens_the_assignments() -> None:
-    generator = torch.Generator().manual_seed(0)
-    statistics = support_statistics(torch.randn(6, 4, generator=generator), torch.arange(2).repeat(3), 2)
-    query = torch.randn(5, 4, generator=generator)
-    plain = refine(statistics, query, min_steps=2, max_steps=2).logits_QK
-    assert torch.equal(refine(statistics, query, min_steps=2, max_steps=2, temperature=1.0).logits_QK, plain)
-    assert not torch.allclose(
-        refine(statistics, query, min_steps=2, max_steps=2, temperature=9.0).logits_QK, plain
-    )
+@given(task=tasks())
+@settings(max_examples=40, deadline=None)
+def test_the_fast_and_the_differentiable_form_agree(task: RandomTask) -> None:
+    support, labels, query = task.tensors(torch.float64)
+    statistics = support_statistics(support, labels, task.n_classes)
+    weights = torch.softmax(mahalanobis_logits(estimate(statistics), query), dim=1)
+    for normaliser in ("paper", "released-transductive"):
+        plain, fast = (kind.build(statistics, query, normaliser, 1.0) for kind in (DenseRefit, SpectralRefit))
+        torch.testing.assert_close(fast(weights), plain(weights), rtol=1e-9, atol=1e-9)
 
 
 def test_classes_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(1)
     statistics = support_statistics(torch.randn(20, 6, generator=generator), torch.arange(5).repeat(4), 5)
-    query = torch.randn(9, 6, generator=generator)
-    whole = refine(statistics, query).logits_QK
-    monkeypatch.setattr(loop, "_CHUNK", 1)
-    torch.testing.assert_close(refine(statistics, query).logits_QK, whole)
+    query = torch.randn(9, 6, generator=generator, dtype=torch.float64)
+    refit = DenseRefit.build(statistics, query, "paper", 1.0)
+    weights = torch.softmax(torch.randn(9, 5, generator=generator, dtype=torch.float64), dim=1)
+    whole = refit(weights)
+    monkeypatch.setattr(refits, "_CHUNK", 1)
+    torch.testing.assert_close(refit(weights), whole)
 
 
 def test_bad_requests() -> None:

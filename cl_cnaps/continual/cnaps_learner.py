@@ -1,0 +1,96 @@
+"""A CNAPS strategy as a learner of one stream, embedding no image twice while the feature extractor stays."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.scenario import avalanche_benchmark
+from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
+from cl_cnaps.continual.stream import Head, Stream
+from cl_cnaps.models.cnaps import CnapsModel
+
+
+class CnapsLearner:
+    """Trains through Avalanche; answers for both heads from one set of stored logits."""
+
+    def __init__(
+        self, stream: Stream, model: CnapsModel, encoding: EncodingName, query_scope: QueryScope = "task"
+    ) -> None:
+        from avalanche.training.plugins import EvaluationPlugin
+
+        self._stream = stream
+        with quiet_avalanche():
+            self._benchmark = avalanche_benchmark(stream)
+            self._strategy = STRATEGIES[model.name](
+                model=model,
+                encoding=encoding,
+                device=model.device,
+                query_stream=self._benchmark.test_stream,
+                query_scope=query_scope,
+                evaluator=EvaluationPlugin(),
+            )
+        self._learner = self._strategy.learner
+        self._scope: QueryScope = query_scope
+        self._features: dict[int, tuple[int, Tensor]] = {}
+        self._logits: dict[tuple[int, int], tuple[object, Tensor]] = {}
+        self._refined: tuple[int, dict[int, Tensor]] | None = None
+        self.embedded = 0
+        """Query images embedded so far."""
+
+    def learn(self, step: int) -> None:
+        """Learn task `step` from its support images."""
+        with quiet_avalanche():
+            self._strategy.train(self._benchmark.train_stream[step], eval_streams=[])
+
+    @torch.no_grad()
+    def predict(self, task: int, head: Head) -> Tensor:
+        """Class ids for the task's queries."""
+        learner = self._learner
+        keys = learner.classes_of_task[task] if head == "multi" else learner.memory.keys
+        if head == "single" and learner.transductive and self._scope == "stream":
+            logits = self._stream_logits()[task]
+        else:
+            logits = learner.logits(self._query_features(task), keys, self._stored_logits(task))
+        ids = torch.tensor([key.label for key in keys])
+        return ids[logits.argmax(dim=1).cpu()]
+
+    def memory_bytes(self) -> int:
+        """Class statistics and the encoding."""
+        return self._learner.memory_bytes()
+
+    def _query_features(self, task: int) -> Tensor:
+        """Features of a task's queries under the current adaptation, embedded at most once for it."""
+        version, features = self._features.get(task, (-1, torch.empty(0)))
+        if version != self._learner.adaptations:
+            images = self._stream.tasks[task].query_images
+            features = self._learner.embed(images)
+            self.embedded += len(images)
+            self._features[task] = (self._learner.adaptations, features)
+        return features
+
+    def _stored_logits(self, task: int) -> Tensor:
+        """Logits of a task's queries under every stored class; those of groups that did not change are kept."""
+        features = self._query_features(task)
+        columns = []
+        for place, group in enumerate(self._learner.memory.groups):
+            marker = (group, self._learner.adaptations)
+            kept, logits = self._logits.get((task, place), (None, torch.empty(0)))
+            if kept != marker:
+                logits = self._learner.group_logits(group, features)
+                self._logits[task, place] = (marker, logits)
+            columns.append(logits)
+        return torch.cat(columns, dim=1)
+
+    def _stream_logits(self) -> dict[int, Tensor]:
+        """Single-head logits of all tasks seen, refined on all their queries together."""
+        steps = self._learner.encoding.tasks
+        if self._refined is None or self._refined[0] != steps:
+            features = [self._query_features(task) for task in range(steps)]
+            stored = torch.cat([self._stored_logits(task) for task in range(steps)])
+            logits = self._learner.logits(torch.cat(features), self._learner.memory.keys, stored)
+            parts = logits.split([len(part) for part in features])
+            self._refined = (steps, dict(enumerate(parts)))
+        return self._refined[1]

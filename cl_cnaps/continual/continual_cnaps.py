@@ -1,0 +1,192 @@
+"""A CNAPS model that learns a stream of tasks: the part that needs no Avalanche.
+
+Encoding, memory and model in one module whose state dict holds everything that was learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
+from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
+from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.gaussian import class_logits, estimate, refine, support_statistics
+from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
+from cl_cnaps.models.folding import FoldedNetwork
+from cl_cnaps.models.heads import LinearHead
+
+ClassIds = Literal["shared", "per-task"]
+
+
+@dataclass(frozen=True)
+class ContinualConfig:
+    """How a model is used on a stream."""
+
+    encoding: EncodingName = "first"
+    class_ids: ClassIds = "shared"
+    """shared: the same id in two tasks is the same class, and is merged. per-task: ids start anew in each task."""
+
+
+class ContinualCnaps(nn.Module):
+    """Learns tasks one after the other; answers queries about the classes seen so far."""
+
+    def __init__(self, model: CnapsModel, config: ContinualConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or ContinualConfig()
+        self.model = model
+        self.encoding = StreamEncoding(self.config.encoding)
+        self.memory = ClassMemory()
+        self.classes_of_task: dict[int, tuple[ClassKey, ...]] = {}
+        self.adaptations = 0
+        """How often the feature extractor has changed: features made before the last change are stale."""
+        self._network: FoldedNetwork | None = None
+        self.eval()
+
+    def train(self, mode: bool = True) -> ContinualCnaps:  # noqa: ARG002
+        """Stay in inference mode: Avalanche switches modes, but nothing here is trained by gradient steps."""
+        return super().train(False)
+
+    @property
+    def transductive(self) -> bool:
+        """Whether the query set as a whole takes part in its classification."""
+        return isinstance(self.model, TransductiveCnaps)
+
+    @property
+    def network(self) -> FoldedNetwork:
+        """The feature extractor as the current encoding adapts it."""
+        if self.encoding.tasks == 0:
+            raise ClCnapsError("no task has been learned yet")
+        if self._network is None:
+            self._network = self.model.fold(self.model.adapt(self.encoding.value))
+        return self._network
+
+    # Learning.
+
+    @torch.no_grad()
+    def learn(self, images: Tensor, labels_N: Tensor, task: int, query_images: Tensor | None = None) -> Tensor:
+        """Learn one task from its labelled images; returns their features.
+
+        Args:
+            images: uint8, N x 3 x H x W.
+            labels_N: class ids.
+            task: the task's label, which the multi head is asked with later.
+            query_images: the task's unlabelled query images; used by the transductive encoding alone.
+        """
+        if len(images) == 0:
+            raise BadInputError(f"task {task} has no images")
+        self._observe(images, labels_N, query_images)
+        features_ND = self.model.embed_folded(images, self.network)
+        labels, position_N = torch.unique(labels_N.cpu(), return_inverse=True)
+        keys = tuple(self.key(task, int(label)) for label in labels)
+        self.memory = self.memory.learn(self._group(keys, features_ND, position_N))
+        known = self.classes_of_task.get(task, ())
+        self.classes_of_task[task] = known + tuple(key for key in keys if key not in known)
+        return features_ND
+
+    def key(self, task: int, label: int) -> ClassKey:
+        """How a class is called in the memory."""
+        return ClassKey(task if self.config.class_ids == "per-task" else -1, label)
+
+    def _observe(self, images: Tensor, labels_N: Tensor, query_images: Tensor | None) -> None:
+        """Move the encoding on, and the feature extractor with it."""
+        if self.encoding.settled:
+            self.encoding = self.encoding.observe(None)
+            return
+        before = self.encoding
+        self.encoding = before.observe(self.model.encode(images, labels_N, query_images))
+        if before.tasks == 0 or self.encoding.value is not before.value:
+            self._network = None
+            self.adaptations += 1
+
+    def _group(self, keys: tuple[ClassKey, ...], features_ND: Tensor, position_N: Tensor) -> ClassGroup:
+        statistics = support_statistics(features_ND, position_N, len(keys))
+        gaussians = estimate(statistics, self.model.normaliser, self.model.config.beta)
+        means_only = isinstance(self.model, Cnaps) or self.model.config.metric == "euclidean"
+        if means_only:
+            gaussians = gaussians.without_covariances()
+        return ClassGroup(keys, gaussians, statistics if self.transductive else None)
+
+    # Answering.
+
+    @torch.no_grad()
+    def embed(self, images: Tensor) -> Tensor:
+        """Features N x D under the current adaptation."""
+        return self.model.embed_folded(images, self.network)
+
+    @torch.no_grad()
+    def group_logits(self, group: ClassGroup, features_QD: Tensor) -> Tensor:
+        """Logits of one group's classes, Q x K, before any refinement."""
+        if isinstance(self.model, Cnaps):
+            head: LinearHead = self.model.classifier(group.gaussians.means_KD)
+            return self.model.logits(head, features_QD)
+        return class_logits(group.gaussians, features_QD, self.model.config.metric)
+
+    @torch.no_grad()
+    def logits(self, features_QD: Tensor, keys: Sequence[ClassKey], stored_QK: Tensor | None = None) -> Tensor:
+        """Logits Q x K of the classes that compete, refined on these queries if the model is transductive.
+
+        Args:
+            features_QD: the whole query set.
+            keys: the classes that compete, in the order of the columns wanted.
+            stored_QK: `group_logits` of all groups side by side, if they are at hand already.
+        """
+        if not keys:
+            raise BadInputError("no class competes: this task was never learned")
+        if stored_QK is None:
+            stored_QK = torch.cat([self.group_logits(group, features_QD) for group in self.memory.groups], dim=1)
+        column = {key: i for i, key in enumerate(self.memory.keys)}
+        missing = [key for key in keys if key not in column]
+        if missing:
+            raise BadInputError(f"classes that were never learned: {missing}")
+        logits_QK = stored_QK[:, [column[key] for key in keys]]
+        if not self.transductive:
+            return logits_QK
+        config = self.model.config
+        return refine(
+            self.memory.statistics(keys),
+            features_QD,
+            min_steps=config.refine_min,
+            max_steps=config.refine_max,
+            normaliser=self.model.normaliser,
+            beta=config.beta,
+            initial_logits_QK=logits_QK,
+        ).logits_QK
+
+    def memory_bytes(self) -> int:
+        """What is carried from task to task: class statistics and the encoding."""
+        value = self.encoding.value
+        return self.memory.nbytes() + (0 if value is None else value.numel() * value.element_size())
+
+    # The state dict holds what was learned beside the weights.
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What was learned, as plain values and tensors."""
+        return {
+            "encoding": self.encoding.state(),
+            "memory": self.memory.state(),
+            "classes_of_task": {task: [list(key) for key in keys] for task, keys in self.classes_of_task.items()},
+            "class_ids": self.config.class_ids,
+        }
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what another model learned with the same settings."""
+        if state["encoding"]["kind"] != self.config.encoding or state["class_ids"] != self.config.class_ids:
+            raise ClCnapsError(
+                f"the saved state is of a stream with encoding {state['encoding']['kind']} and {state['class_ids']} "
+                f"class ids, not {self.config.encoding} and {self.config.class_ids}"
+            )
+        value = state["encoding"]["value"]
+        self.encoding = StreamEncoding(
+            self.config.encoding, state["encoding"]["tasks"], None if value is None else value.to(self.model.device)
+        )
+        self.memory = ClassMemory.from_state(state["memory"], self.model.device)
+        self.classes_of_task = {
+            int(task): tuple(ClassKey(*key) for key in keys) for task, keys in state["classes_of_task"].items()
+        }
+        self._network = None
+        self.adaptations += 1

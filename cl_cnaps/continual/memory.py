@@ -1,0 +1,169 @@
+"""What is kept of the classes seen so far: counts, means and factored covariances, never images.
+
+The memory is a value: learning returns a new one, so evaluating cannot change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian import Gaussians, Statistics, combine, merge
+
+
+class ClassKey(NamedTuple):
+    """Which class: `task` is -1 where a class id means the same class in every task."""
+
+    task: int
+    label: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGroup:
+    """Classes that were learned together and so share one task covariance."""
+
+    keys: tuple[ClassKey, ...]
+    gaussians: Gaussians
+    statistics: Statistics | None
+    """Kept for the transductive model alone, which needs Sigma_k apart from Q_k."""
+
+    def select(self, positions: Sequence[int]) -> ClassGroup:
+        """Some of the classes."""
+        chosen = torch.tensor(positions, dtype=torch.int64, device=self.gaussians.means_KD.device)
+        return ClassGroup(
+            tuple(self.keys[i] for i in positions),
+            self.gaussians.select(chosen),
+            None if self.statistics is None else self.statistics.select(chosen),
+        )
+
+    def merged(self, new: ClassGroup) -> ClassGroup:
+        """Stored and new parameters of the same classes, averaged by count."""
+        statistics = None
+        if self.statistics is not None and new.statistics is not None:
+            statistics = combine(self.statistics, new.statistics).compressed()
+        return ClassGroup(self.keys, merge(self.gaussians, new.gaussians).compressed(), statistics)
+
+
+@dataclass(frozen=True)
+class ClassMemory:
+    """All classes seen so far, in groups."""
+
+    groups: tuple[ClassGroup, ...] = ()
+
+    @property
+    def keys(self) -> tuple[ClassKey, ...]:
+        """Every class, in the order of the groups."""
+        return tuple(key for group in self.groups for key in group.keys)
+
+    def learn(self, new: ClassGroup) -> ClassMemory:
+        """The memory after one more task: new classes stored, seen ones merged by count."""
+        if len(set(new.keys)) != len(new.keys):
+            raise BadInputError("a class occurs twice among the classes of one task")
+        new = ClassGroup(
+            new.keys, new.gaussians.compressed(), None if new.statistics is None else new.statistics.compressed()
+        )
+        position = {key: i for i, key in enumerate(new.keys)}
+        groups = []
+        for group in self.groups:
+            again = [i for i, key in enumerate(group.keys) if key in position]
+            if not again:
+                groups.append(group)
+                continue
+            rest = [i for i, key in enumerate(group.keys) if key not in position]
+            if rest:
+                groups.append(group.select(rest))
+            old = group.select(again)
+            groups.append(old.merged(new.select([position[key] for key in old.keys])))
+        known = set(self.keys)
+        fresh = [i for i, key in enumerate(new.keys) if key not in known]
+        if fresh:
+            groups.append(new if len(fresh) == len(new.keys) else new.select(fresh))
+        return ClassMemory(tuple(groups))
+
+    def statistics(self, keys: Sequence[ClassKey]) -> Statistics:
+        """Support statistics of some classes side by side, in the order given."""
+        parts: list[Statistics] = []
+        found: list[ClassKey] = []
+        wanted = set(keys)
+        for group in self.groups:
+            here = [i for i, key in enumerate(group.keys) if key in wanted]
+            if not here:
+                continue
+            part = group.select(here)
+            if part.statistics is None:
+                raise BadInputError("this memory keeps no support statistics, which refinement needs")
+            parts.append(part.statistics)
+            found += part.keys
+        missing = wanted - set(found)
+        if missing:
+            raise BadInputError(f"classes that were never learned: {sorted(missing)}")
+        order = torch.tensor([found.index(key) for key in keys], device=parts[0].means_KD.device)
+        offsets = [sum(part.n_classes for part in parts[:i]) for i in range(len(parts))]
+        joined = Statistics(
+            torch.cat([part.counts_K for part in parts]),
+            torch.cat([part.means_KD for part in parts]),
+            torch.cat([part.rows_RD for part in parts]),
+            torch.cat([part.row_class_R + offset for part, offset in zip(parts, offsets, strict=True)]),
+        )
+        return joined.select(order)
+
+    def nbytes(self) -> int:
+        """Memory taken; rows that groups share are counted once."""
+        seen: dict[int, int] = {}
+        total = 0
+        for group in self.groups:
+            shared = sum(rows.numel() * rows.element_size() for rows in group.gaussians.shared)
+            total += group.gaussians.nbytes() - shared
+            total += 0 if group.statistics is None else group.statistics.nbytes()
+            seen.update({rows.data_ptr(): rows.numel() * rows.element_size() for rows in group.gaussians.shared})
+        return total + sum(seen.values())
+
+    # In and out of plain values, so that a state dict can hold the memory and weights_only loading can read it.
+
+    def state(self) -> list[dict[str, Any]]:
+        """Plain lists, numbers and tensors."""
+        return [
+            {
+                "keys": [list(key) for key in group.keys],
+                "gaussians": _fields(group.gaussians),
+                "statistics": None if group.statistics is None else _fields(group.statistics),
+            }
+            for group in self.groups
+        ]
+
+    @staticmethod
+    def from_state(state: Sequence[Mapping[str, Any]], device: torch.device) -> ClassMemory:
+        """The memory that `state` was made from."""
+        groups = []
+        for entry in state:
+            gaussians = {name: _moved(value, device) for name, value in entry["gaussians"].items()}
+            gaussians["shared"] = tuple(gaussians["shared"])
+            statistics = entry["statistics"]
+            groups.append(
+                ClassGroup(
+                    tuple(ClassKey(*key) for key in entry["keys"]),
+                    Gaussians(**gaussians),
+                    None
+                    if statistics is None
+                    else Statistics(**{name: _moved(value, device) for name, value in statistics.items()}),
+                )
+            )
+        return ClassMemory(tuple(groups))
+
+
+def _fields(value: Gaussians | Statistics) -> dict[str, Any]:
+    fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {name: list(content) if isinstance(content, tuple) else content for name, content in fields.items()}
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, list):
+        return [_moved(item, device) for item in value]
+    return value
