@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from cl_cnaps import __version__
+from cl_cnaps.commands.data import data
+from cl_cnaps.commands.plot import plot
+from cl_cnaps.commands.stream import stream
 from cl_cnaps.commands.weights import weights
 from cl_cnaps.errors import ClCnapsError
 
@@ -31,4 +34,5 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and unlabelled pools."""
 
 
-main.add_command(weights)
+for _verb in (stream, plot, data, weights):
+    main.add_command(_verb)

@@ -21,7 +21,10 @@ def seed(function: F) -> F:
 def device(function: F) -> F:
     """`--device`."""
     return click.option(
-        "--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."
+        "--device",
+        default="auto",
+        show_default=True,
+        help="auto, cpu, cuda, cuda:1, mps; auto takes a GPU if there is one.",
     )(function)
 
 
@@ -42,11 +45,40 @@ def out(default: str) -> Callable[[F], F]:
 
 def quiet(function: F) -> F:
     """`--quiet`."""
-    return click.option("--quiet", "-q", is_flag=True, help="No progress and no table; errors still show.")(function)
+    return click.option("--quiet", "-q", is_flag=True, help="No progress and no table; errors still show.")(
+        function
+    )
 
 
 def as_json(function: F) -> F:
     """`--json`."""
     return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object per line on standard output, nothing else there."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON object per line on standard output, nothing else there.",
+    )(function)
+
+
+def backbone(function: F) -> F:
+    """`--backbone` and `--backbone-weights`."""
+    function = click.option(
+        "--backbone-weights",
+        default="auto",
+        show_default=True,
+        metavar="auto|random|FILE",
+        help="The backbone's own weights (auto), random ones, or a state dict.",
+    )(function)
+    return click.option(
+        "--backbone",
+        help="efficientnet-lite0, resnet18 (the paper's) or timm:NAME.  [default: efficientnet-lite0]",
+    )(function)
+
+
+def weights(function: F) -> F:
+    """`--weights`."""
+    return click.option(
+        "--weights",
+        metavar="NAME|FILE|none",
+        help="Adaptation weights (see `weights list`).  [default: those shipped for the model, if any]",
     )(function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,11 @@ def show(name: str, as_json: bool) -> None:
     help="Refuse a checkpoint of any other model. Told from the file if not given.",
 )
 @click.option("--name", help="Name to keep it under; by default the checkpoint's file name.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write this file instead of keeping it by name.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write this file instead of keeping it by name.",
+)
 @click.option(
     "--batch-statistics",
     is_flag=True,
@@ -83,13 +88,21 @@ def import_(checkpoint: Path, model: Any, name: str | None, out: Path | None, ba
     from cl_cnaps.models.weights import save_weights
     from cl_cnaps.paths import weights_root
 
-    imported = import_checkpoint(checkpoint, model, batch_statistics=batch_statistics)
-    path = out or weights_root() / f"{name or checkpoint.stem}.safetensors"
-    if path.suffix != ".safetensors":
+    if out is not None and name is not None:
+        raise click.UsageError(
+            "--name keeps the weights by name, --out writes them to a file: give one of them"
+        )
+    if out is not None and out.suffix != ".safetensors":
         raise click.BadParameter("the file name must end in .safetensors", param_hint="--out")
+    if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
+        raise click.BadParameter(f"{name!r} is not letters, digits, '.', '-' and '_'", param_hint="--name")
+    path = out or weights_root() / f"{(name or checkpoint.stem).removesuffix('.safetensors')}.safetensors"
+    imported = import_checkpoint(checkpoint, model, batch_statistics=batch_statistics)
     file = save_weights(path, imported, {"imported_from": checkpoint.name})
     parameters = sum(p.numel() for p in imported.parameters())
-    click.echo(f"{file.config.model} on {file.config.backbone}, {parameters:,} parameters, digest {file.digest}")
+    click.echo(
+        f"{file.config.model} on {file.config.backbone}, {parameters:,} parameters, digest {file.digest}"
+    )
     click.echo(f"written: {path}")
 
 
@@ -103,6 +116,8 @@ def _facts(file: WeightFile) -> dict[str, Any]:
         "backbone": file.config.backbone,
         "backbone_included": file.has_backbone,
         "backbone_digest": file.backbone_digest,
+        "backbone_weights": file.backbone_source,
+        "backbone_pretraining": file.backbone_pretraining,
         "digest": file.digest,
         "training": dict(file.training),
         "config": asdict(file.config),

@@ -136,7 +136,9 @@ def plan_stream(config: StreamConfig, source: Source) -> StreamPlan:
 
 def _for_any_source(source: Source) -> BenchmarkInfo:
     """A person's own images: train and test folders if there are both, else one pool per class."""
-    if {"train", "test"} <= set(source.splits) and set(source.classes("train")) == set(source.classes("test")):
+    if {"train", "test"} <= set(source.splits) and set(source.classes("train")) == set(
+        source.classes("test")
+    ):
         return BenchmarkInfo(source.name, 2, 100, "train", "test")
     if len(source.splits) > 1 and "test" in source.splits:
         return BenchmarkInfo(source.name, 2, 100, "test", "test")
@@ -152,7 +154,9 @@ def _default_shots(config: StreamConfig, info: BenchmarkInfo, counts: dict[str, 
     return max(1, min(info.shots, fewest // 2 if same else fewest))
 
 
-def _tasks(config: StreamConfig, info: BenchmarkInfo, source: Source) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _tasks(
+    config: StreamConfig, info: BenchmarkInfo, source: Source
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     available = source.classes(info.support_split)
     classes = list(available)
     if config.class_order is not None:
@@ -173,9 +177,12 @@ def _tasks(config: StreamConfig, info: BenchmarkInfo, source: Source) -> tuple[t
     per_task = config.classes_per_task if config.classes_per_task is not None else info.classes_per_task
     if per_task is None:
         if config.shuffle_classes is not None or config.class_order is not None:
-            raise BadInputError(f"{config.benchmark} groups classes by name; give --classes-per-task with another order")
+            raise BadInputError(
+                f"{config.benchmark} groups classes by name; give --classes-per-task with another order"
+            )
         return tuple(
-            (group, tuple(members)) for group, members in groupby(classes, key=lambda name: name.split("/")[0])
+            (group, tuple(members))
+            for group, members in groupby(classes, key=lambda name: name.split("/")[0])
         )
     if per_task < 1:
         raise BadInputError(f"a task needs at least 1 class, {per_task} were asked for")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.scenario import avalanche_benchmark
-from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
 from cl_cnaps.continual.stream import Head, Stream
 from cl_cnaps.models.cnaps import CnapsModel
@@ -91,6 +91,6 @@ class CnapsLearner:
             features = [self._query_features(task) for task in range(steps)]
             stored = torch.cat([self._stored_logits(task) for task in range(steps)])
             logits = self._learner.logits(torch.cat(features), self._learner.memory.keys, stored)
-            parts = logits.split([len(part) for part in features])
+            parts = torch.split(logits, [len(part) for part in features])
             self._refined = (steps, dict(enumerate(parts)))
         return self._refined[1]

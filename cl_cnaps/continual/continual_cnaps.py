@@ -68,7 +68,9 @@ class ContinualCnaps(nn.Module):
     # Learning.
 
     @torch.no_grad()
-    def learn(self, images: Tensor, labels_N: Tensor, task: int, query_images: Tensor | None = None) -> Tensor:
+    def learn(
+        self, images: Tensor, labels_N: Tensor, task: int, query_images: Tensor | None = None
+    ) -> Tensor:
         """Learn one task from its labelled images; returns their features.
 
         Args:
@@ -127,7 +129,9 @@ class ContinualCnaps(nn.Module):
         return class_logits(group.gaussians, features_QD, self.model.config.metric)
 
     @torch.no_grad()
-    def logits(self, features_QD: Tensor, keys: Sequence[ClassKey], stored_QK: Tensor | None = None) -> Tensor:
+    def logits(
+        self, features_QD: Tensor, keys: Sequence[ClassKey], stored_QK: Tensor | None = None
+    ) -> Tensor:
         """Logits Q x K of the classes that compete, refined on these queries if the model is transductive.
 
         Args:
@@ -138,7 +142,9 @@ class ContinualCnaps(nn.Module):
         if not keys:
             raise BadInputError("no class competes: this task was never learned")
         if stored_QK is None:
-            stored_QK = torch.cat([self.group_logits(group, features_QD) for group in self.memory.groups], dim=1)
+            stored_QK = torch.cat(
+                [self.group_logits(group, features_QD) for group in self.memory.groups], dim=1
+            )
         column = {key: i for i, key in enumerate(self.memory.keys)}
         missing = [key for key in keys if key not in column]
         if missing:
@@ -169,7 +175,9 @@ class ContinualCnaps(nn.Module):
         return {
             "encoding": self.encoding.state(),
             "memory": self.memory.state(),
-            "classes_of_task": {task: [list(key) for key in keys] for task, keys in self.classes_of_task.items()},
+            "classes_of_task": {
+                task: [list(key) for key in keys] for task, keys in self.classes_of_task.items()
+            },
             "class_ids": self.config.class_ids,
         }
 
@@ -182,11 +190,14 @@ class ContinualCnaps(nn.Module):
             )
         value = state["encoding"]["value"]
         self.encoding = StreamEncoding(
-            self.config.encoding, state["encoding"]["tasks"], None if value is None else value.to(self.model.device)
+            self.config.encoding,
+            state["encoding"]["tasks"],
+            None if value is None else value.to(self.model.device),
         )
         self.memory = ClassMemory.from_state(state["memory"], self.model.device)
         self.classes_of_task = {
-            int(task): tuple(ClassKey(*key) for key in keys) for task, keys in state["classes_of_task"].items()
+            int(task): tuple(ClassKey(*key) for key in keys)
+            for task, keys in state["classes_of_task"].items()
         }
         self._network = None
         self.adaptations += 1

@@ -65,7 +65,9 @@ class ClassMemory:
         if len(set(new.keys)) != len(new.keys):
             raise BadInputError("a class occurs twice among the classes of one task")
         new = ClassGroup(
-            new.keys, new.gaussians.compressed(), None if new.statistics is None else new.statistics.compressed()
+            new.keys,
+            new.gaussians.compressed(),
+            None if new.statistics is None else new.statistics.compressed(),
         )
         position = {key: i for i, key in enumerate(new.keys)}
         groups = []
@@ -120,7 +122,9 @@ class ClassMemory:
             shared = sum(rows.numel() * rows.element_size() for rows in group.gaussians.shared)
             total += group.gaussians.nbytes() - shared
             total += 0 if group.statistics is None else group.statistics.nbytes()
-            seen.update({rows.data_ptr(): rows.numel() * rows.element_size() for rows in group.gaussians.shared})
+            seen.update(
+                {rows.data_ptr(): rows.numel() * rows.element_size() for rows in group.gaussians.shared}
+            )
         return total + sum(seen.values())
 
     # In and out of plain values, so that a state dict can hold the memory and weights_only loading can read it.
@@ -158,7 +162,9 @@ class ClassMemory:
 
 def _fields(value: Gaussians | Statistics) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
-    return {name: list(content) if isinstance(content, tuple) else content for name, content in fields.items()}
+    return {
+        name: list(content) if isinstance(content, tuple) else content for name, content in fields.items()
+    }
 
 
 def _moved(value: Any, device: torch.device) -> Any:

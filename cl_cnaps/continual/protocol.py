@@ -37,7 +37,8 @@ def run_stream(
         means: dict[Head, float] = {}
         for head in heads:
             scores = [
-                accuracy(learner.predict(task, head), stream.tasks[task].query_labels) for task in range(step + 1)
+                accuracy(learner.predict(task, head), stream.tasks[task].query_labels)
+                for task in range(step + 1)
             ]
             means[head] = sum(scores) / len(scores)
             rows += [

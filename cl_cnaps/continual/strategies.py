@@ -25,7 +25,7 @@ from cl_cnaps.models.loading import load_model
 QueryScope = Literal["task", "stream"]
 
 
-class CnapsStrategy(SupervisedTemplate):
+class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has no types
     """Learns class statistics under a moving, first or averaging task encoding; predicts with one or many heads.
 
     The model must be given images in [0, 1] (as `ToTensor` makes them) or uint8, grey or RGB, of any size: it
@@ -211,7 +211,7 @@ class CnapsStrategy(SupervisedTemplate):
             return {}
         features = [self.learner.embed(experience_images(exp, self.eval_mb_size)) for exp in ordered]
         keys = self.learner.memory.keys
-        parts = self.learner.logits(torch.cat(features), keys).split([len(part) for part in features])
+        parts = torch.split(self.learner.logits(torch.cat(features), keys), [len(part) for part in features])
         return {
             exp.current_experience: self._by_column(logits, keys, exp.task_label)
             for exp, logits in zip(ordered, parts, strict=True)

@@ -69,7 +69,9 @@ class DenseRefit:
         columns = []
         for i in range(0, len(rows), step):
             part = slice(i, i + step)
-            columns.append(self._logits(part, rows[part], means_KR[part], counts_K[part], weights_QK[:, part]))
+            columns.append(
+                self._logits(part, rows[part], means_KR[part], counts_K[part], weights_QK[:, part])
+            )
         return torch.cat(columns, dim=1)
 
     def _logits(
@@ -81,7 +83,9 @@ class DenseRefit:
         offset_KQR = self.query_QR - means_KR[:, None]
         # sqrt has no derivative at an exactly zero weight; weighting one side of the product needs no root.
         scatter_KRR = (
-            rows_KPR.mT @ rows_KPR + shift_K1R.mT @ shift_K1R + (offset_KQR * weights_QK.T[..., None]).mT @ offset_KQR
+            rows_KPR.mT @ rows_KPR
+            + shift_K1R.mT @ shift_K1R
+            + (offset_KQR * weights_QK.T[..., None]).mT @ offset_KQR
         )
         lambda_K = (counts_K / (counts_K + 1))[:, None, None]
         identity = torch.eye(scatter_KRR.shape[-1], dtype=scatter_KRR.dtype, device=scatter_KRR.device)
@@ -141,14 +145,18 @@ class SpectralRefit:
         if own_PR.shape[0] < own_PR.shape[1]:
             factor_PP = _cholesky(_plus_identity(own_PR @ own_PR.T))
             inside_PQ = torch.linalg.solve_triangular(factor_PP, own_PR @ white_QR.T, upper=False)
-            distances_Q = white_QR.square().sum(dim=1) - inside_PQ.square().sum(dim=0)
+            distances_Q: Tensor = white_QR.square().sum(dim=1) - inside_PQ.square().sum(dim=0)
         else:
             factor_RR = _cholesky(_plus_identity(own_PR.T @ own_PR))
-            distances_Q = torch.linalg.solve_triangular(factor_RR, white_QR.T, upper=False).square().sum(dim=0)
+            distances_Q = (
+                torch.linalg.solve_triangular(factor_RR, white_QR.T, upper=False).square().sum(dim=0)
+            )
         return -distances_Q.clamp_min(0)
 
 
-def _weighted_means(counts_K: Tensor, means_KR: Tensor, query_QR: Tensor, weights_QK: Tensor) -> tuple[Tensor, Tensor]:
+def _weighted_means(
+    counts_K: Tensor, means_KR: Tensor, query_QR: Tensor, weights_QK: Tensor
+) -> tuple[Tensor, Tensor]:
     """n'_k and mu'_k."""
     new_counts_K = counts_K + weights_QK.sum(dim=0)
     return new_counts_K, (counts_K[:, None] * means_KR + weights_QK.T @ query_QR) / new_counts_K[:, None]
@@ -175,5 +183,5 @@ def _span_coordinates(vectors_ND: Tensor) -> Tensor:
     """
     if 2 * vectors_ND.shape[0] > vectors_ND.shape[1]:
         return vectors_ND
-    basis_DR = torch.linalg.qr(vectors_ND.detach().T, mode="reduced").Q
+    basis_DR: Tensor = torch.linalg.qr(vectors_ND.detach().T, mode="reduced").Q
     return vectors_ND @ basis_DR

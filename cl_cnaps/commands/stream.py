@@ -1,0 +1,178 @@
+"""`cl-cnaps stream`: a model on a stream of tasks, with a table, charts and a record."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cl_cnaps.commands import options
+from cl_cnaps.commands.watching import StreamWatch
+
+if TYPE_CHECKING:
+    from cl_cnaps.results.streams import StreamRecord
+
+CNAPS_MODELS = ("simple", "transductive", "cnaps", "protonet")
+BASELINE_NAMES = (
+    "naive", "joint", "replay", "ewc", "si", "rwalk", "vcl", "lwf", "slda", "ncm", "fecam", "pixel-ncm",
+)  # fmt: skip
+BENCHMARK_NAMES = (
+    "split-mnist", "split-cifar10", "split-cifar100", "split-fashion-mnist", "split-omniglot", "split-mini-imagenet",
+)  # fmt: skip
+
+
+@click.command()
+@click.option(
+    "--benchmark",
+    default="split-mnist",
+    show_default=True,
+    help=f"{', '.join(BENCHMARK_NAMES)}, folder:PATH for your own images (a folder or zip with one folder per class), "
+    "or the name of any source that `data list` shows.",
+)
+@click.option(
+    "--model",
+    type=click.Choice([*CNAPS_MODELS, *BASELINE_NAMES]),
+    default="simple",
+    show_default=True,
+    help="A CNAPS model (protonet: Euclidean distance on the same features) or a baseline.",
+)
+@click.option(
+    "--encoding",
+    type=click.Choice(["moving", "first", "averaging", "all"]),
+    default="first",
+    show_default=True,
+    help="Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean.",
+)
+@click.option(
+    "--head",
+    type=click.Choice(["single", "multi", "all"]),
+    default="all",
+    show_default=True,
+    help="single: all classes seen so far compete. multi: only those of the query's task.",
+)
+@click.option(
+    "--shots", type=click.IntRange(min=1), help="Labelled images per class.  [default: the benchmark's, 100]"
+)
+@click.option(
+    "--queries",
+    type=click.IntRange(min=1),
+    help="Test images per class.  [default: 100, or as many as there are]",
+)
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Each with new images."
+)
+@click.option(
+    "--classes-per-task", type=click.IntRange(min=1), help="Split the classes into tasks of this size."
+)
+@click.option(
+    "--class-order", help="Class names in the order to learn them, with commas; others are left out."
+)
+@click.option(
+    "--shuffle-classes",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Learn the classes in a random order.",
+)
+@click.option(
+    "--adaptation",
+    type=click.Choice(["film", "none"]),
+    default="film",
+    show_default=True,
+    help="none: frozen features.",
+)
+@options.backbone
+@options.weights
+@click.option(
+    "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
+)
+@click.option("--query-scope", type=click.Choice(["task", "stream"]), default="task", show_default=True,
+              help="Transductive, single head: refine on the queries of one task, or of all tasks seen.")  # fmt: skip
+@click.option(
+    "--refine-min", type=click.IntRange(min=0), help="Transductive: refinement steps at least.  [default: 2]"
+)
+@click.option(
+    "--refine-max", type=click.IntRange(min=0), help="Transductive: refinement steps at most.  [default: 4]"
+)
+@click.option("--baseline-on", type=click.Choice(["features", "network"]),
+              help="Baselines: train on the frozen backbone's features, or a small network from scratch.")  # fmt: skip
+@options.seed
+@options.device
+@options.out("runs")
+@click.option("--resume", is_flag=True, help="Go on with a killed run of the same configuration.")
+@click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
+@click.option(
+    "--download/--no-download",
+    default=True,
+    show_default=True,
+    help="Fetch missing data through torchvision.",
+)
+@options.as_json
+@options.quiet
+def stream(encoding: str, head: str, class_order: str | None, out: Path, resume: bool, plots: bool, download: bool,
+           as_json: bool, quiet: bool, **asked: Any) -> None:  # fmt: skip
+    """Learn a stream of tasks and score every task after each step.
+
+    \b
+    cl-cnaps stream --encoding first --head single
+    cl-cnaps stream --benchmark split-cifar10 --model transductive --encoding all
+    cl-cnaps stream --benchmark folder:photos.zip --classes-per-task 3
+    cl-cnaps stream --model ewc --baseline-on network
+    """
+    from cl_cnaps.commands.torch_setup import set_up_torch
+    from cl_cnaps.results.stream_run import StreamRun, run_and_record
+
+    set_up_torch()
+    run = StreamRun(
+        encoding="first",
+        heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
+        class_order=tuple(name.strip() for name in class_order.split(",")) if class_order else None,
+        **asked,
+    )
+    # A baseline has no task encoding, so `all` would only repeat it.
+    wanted = (
+        ("moving", "first", "averaging") if encoding == "all" and run.model in CNAPS_MODELS else (encoding,)
+    )
+    records = []
+    with StreamWatch(quiet or as_json) as watch:
+        for name in wanted:
+            chosen = replace(run, encoding="first" if name == "all" else name)  # type: ignore[arg-type]
+            records.append(run_and_record(chosen, out, resume=resume, progress=watch, download=download))
+    files = _draw(records, out) if plots else []
+    if as_json:
+        for record in records:
+            for summary in record.summaries:
+                click.echo(json.dumps({**summary, "record": str(record.path)}))
+    elif not quiet:
+        _report(records, files)
+
+
+def _draw(records: list[StreamRecord], out: Path) -> list[Path]:
+    from cl_cnaps.results.plots import draw_stream_figures, draw_streams
+
+    files = [path for record in records for path in draw_stream_figures(record)]
+    if len(records) > 1:
+        first = records[0].path
+        files += draw_streams(records, first.parent / f"{first.name}-and-{len(records) - 1}-more")
+    return files
+
+
+def _report(records: list[StreamRecord], files: list[Path]) -> None:
+    from rich.console import Console
+
+    from cl_cnaps.results.tables import stream_table
+
+    console = Console()
+    summaries = [summary for record in records for summary in record.summaries]
+    console.print(stream_table(summaries))
+    first = summaries[0]
+    click.echo(f"data:     {first['data_source']}")
+    click.echo(f"weights:  {first['weights_source']}")
+    click.echo(f"backbone: pre-trained on {first['backbone_pretraining']}")
+    for record in records:
+        click.echo(f"record:   {record.path}")
+    for path in files:
+        if path.suffix == ".png":
+            click.echo(f"figure:   {path}")

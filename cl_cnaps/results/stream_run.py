@@ -1,0 +1,251 @@
+"""From a configuration to a finished stream record: runs, resumed where a journal has them, and their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from cl_cnaps.continual.baselines import BASELINES, make_baseline
+from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream, source_name
+from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.protocol import RunResult, run_stream
+from cl_cnaps.continual.stream import Head, Learner, Stream
+from cl_cnaps.data import open_source
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.cnaps import MODELS
+from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.results.journal import Journal
+from cl_cnaps.results.record import record_name
+from cl_cnaps.results.streams import StreamRecord, write_stream_record
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """Everything a stream experiment is asked for. None stands for the default of the model or benchmark."""
+
+    benchmark: str = "split-mnist"
+    model: str = "simple"
+    """A CNAPS model or a baseline."""
+    encoding: EncodingName = "first"
+    heads: tuple[Head, ...] = ("single", "multi")
+    backbone: str | None = None
+    backbone_weights: str = "auto"
+    weights: str | None = None
+    adaptation: Literal["film", "none"] = "film"
+    image_size: int | None = None
+    baseline_on: Literal["features", "network"] | None = None
+    query_scope: Literal["task", "stream"] = "task"
+    refine_min: int | None = None
+    refine_max: int | None = None
+    shots: int | None = None
+    queries: int | None = None
+    runs: int = 5
+    seed: int = 0
+    classes_per_task: int | None = None
+    class_order: tuple[str, ...] | None = None
+    shuffle_classes: int | None = None
+    device: str = "auto"
+
+
+class Progress(Protocol):
+    """What a watcher of the runs is told."""
+
+    def plan(self, name: str, runs: int, tasks: int, finished: int) -> None:
+        """A stream is about to run; some of its runs may be finished already."""
+
+    def step(self, run: int, step: int, accuracy: Mapping[Head, float]) -> None:
+        """A task was learned and all tasks seen were scored."""
+
+
+def run_and_record(
+    asked: StreamRun, out: Path, *, resume: bool, progress: Progress, download: bool
+) -> StreamRecord:
+    """Run a stream experiment and write its record."""
+    if asked.runs < 1:
+        raise BadInputError(f"at least 1 run is needed, {asked.runs} were asked for")
+    source = open_source(source_name(asked.benchmark), download=download)
+    plan = plan_stream(
+        StreamConfig(
+            asked.benchmark,
+            asked.shots,
+            asked.queries,
+            asked.classes_per_task,
+            asked.class_order,
+            asked.shuffle_classes,
+            asked.seed,
+        ),
+        source,
+    )
+    make = _cnaps(asked) if asked.model in MODELS else _baseline(asked)
+    config = _config(asked, plan, make)
+    name = record_name(asked.benchmark)
+    journal = Journal(out, "stream", name, config, resume=resume)
+    title = f"{asked.model} {config['encoding'] or ''}".strip()
+    progress.plan(title, asked.runs, len(plan.tasks), len(journal.finished))
+    units = []
+    for run in range(asked.runs):
+        unit = journal.finished.get(f"run-{run}")
+        if unit is None:
+            stream = plan.stream(run, make.image_size)
+            result = run_stream(
+                make.learner(stream, run),
+                stream,
+                asked.heads,
+                run,
+                partial(progress.step, run),
+            )
+            unit = journal.add(f"run-{run}", asdict(result))
+        units.append(unit)
+    results = [RunResult(**unit) for unit in units]
+    return write_stream_record(
+        out,
+        name,
+        config,
+        [row for result in results for row in result.rows],
+        task_names=[task for task, _ in plan.tasks],
+        summary_extra={
+            "seconds": sum(result.seconds for result in results),
+            "memory_bytes": max(result.memory_bytes for result in results),
+            "data_source": source.origin,
+            "weights_source": make.weights_source,
+            "backbone_pretraining": make.pretraining,
+        },
+        environment_extra={
+            "seeds": {"seed": asked.seed, "shuffle_classes": asked.shuffle_classes},
+            "data_digest": config["data_digest"],
+            "weights_digest": make.weights_digest,
+            "backbone_digest": make.backbone_digest,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes a learner for each run, and says what it is made of."""
+
+    learner: Callable[[Stream, int], Learner]
+    image_size: int
+    settings: Mapping[str, Any]
+    backbone: str
+    weights_source: str
+    weights_digest: str | None
+    backbone_digest: str | None
+    pretraining: str
+
+
+def _cnaps(asked: StreamRun) -> _Maker:
+    if asked.baseline_on is not None:
+        raise BadInputError(
+            f"--baseline-on is for baselines; {asked.model} always works on its adapted features"
+        )
+    loaded = load_model(
+        asked.model,  # type: ignore[arg-type]  # checked by the caller
+        backbone=asked.backbone,
+        weights=asked.weights,
+        backbone_weights=asked.backbone_weights,
+        adaptation=asked.adaptation,
+        image_size=asked.image_size,
+        device=asked.device,
+        **_refinement(asked),
+    )
+    model = loaded.model
+
+    def learner(stream: Stream, _run: int) -> Learner:
+        from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+
+        with quiet_avalanche():
+            from cl_cnaps.continual.cnaps_learner import CnapsLearner
+        return CnapsLearner(stream, model, asked.encoding, asked.query_scope)
+
+    settings: dict[str, Any] = {"encoding": asked.encoding, "model_config": asdict(model.config)}
+    if model.name == "transductive":
+        settings["query_scope"] = asked.query_scope
+    return _maker(loaded, learner, settings)
+
+
+def _baseline(asked: StreamRun) -> _Maker:
+    info = BASELINES.get(asked.model)
+    if info is None:
+        raise BadInputError(f"unknown model {asked.model!r}; there are {', '.join([*MODELS, *BASELINES])}")
+    if asked.weights is not None:
+        raise BadInputError(
+            f"--weights is for CNAPS models; the baseline {asked.model} uses the frozen backbone"
+        )
+    on = asked.baseline_on or info.inputs[0]
+    # Baselines see the same images at the same size, whether or not they use the backbone.
+    loaded = load_model(
+        "simple",
+        backbone=asked.backbone,
+        backbone_weights=asked.backbone_weights,
+        adaptation="none",
+        image_size=asked.image_size,
+        device=asked.device,
+    )
+    model = loaded.model
+    network = model.fold(model.adapt(None)) if on == "features" else None
+
+    def learner(stream: Stream, run: int) -> Learner:
+        features = None if network is None else (lambda images: model.embed_folded(images, network))
+        seed = asked.seed * 1_000_003 + run
+        return make_baseline(asked.model, stream, on=on, features=features, seed=seed, device=model.device)
+
+    maker = _maker(loaded, learner, {"encoding": None, "baseline_on": on, "baseline": asdict(info.defaults)})
+    return (
+        maker
+        if on == "features"
+        else replace(
+            maker,
+            backbone="none",
+            weights_source="none: trained on the stream",
+            backbone_digest=None,
+            pretraining="none",
+        )
+    )
+
+
+def _maker(
+    loaded: LoadedModel, learner: Callable[[Stream, int], Learner], settings: Mapping[str, Any]
+) -> _Maker:
+    info = loaded.model.backbone.info
+    return _Maker(
+        learner,
+        info.image_size,
+        settings,
+        info.name,
+        f"{loaded.weights_source}; backbone {info.name} from {info.weights_source}",
+        loaded.weights_digest,
+        loaded.model.backbone.digest(),
+        info.pretraining,
+    )
+
+
+def _refinement(asked: StreamRun) -> dict[str, int]:
+    given = {"refine_min": asked.refine_min, "refine_max": asked.refine_max}
+    chosen = {key: value for key, value in given.items() if value is not None}
+    if chosen and asked.model != "transductive":
+        raise BadInputError(f"refinement is the transductive model's; {asked.model} has none")
+    return chosen
+
+
+def _config(asked: StreamRun, plan: StreamPlan, make: _Maker) -> dict[str, Any]:
+    """What the record's id is made from: everything that decides a number, resolved; nothing else."""
+    return {
+        "model": asked.model,
+        "benchmark": asked.benchmark,
+        "heads": list(asked.heads),
+        "backbone": make.backbone,
+        "adaptation": asked.adaptation if asked.model in MODELS else "none",
+        "image_size": make.image_size,
+        "shots": plan.shots,
+        "queries": plan.queries,
+        "runs": asked.runs,
+        "seed": asked.seed,
+        "tasks": [list(classes) for _, classes in plan.tasks],
+        "data_digest": plan.source.digest(),
+        "backbone_digest": make.backbone_digest,
+        "weights_digest": make.weights_digest,
+        **make.settings,
+    }
