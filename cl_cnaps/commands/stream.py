@@ -140,7 +140,7 @@ def stream(encoding: str, head: str, class_order: str | None, out: Path, resume:
         for name in wanted:
             chosen = replace(run, encoding="first" if name == "all" else name)  # type: ignore[arg-type]
             records.append(run_and_record(chosen, out, resume=resume, progress=watch, download=download))
-    files = _draw(records, out) if plots else []
+    files = _draw(records) if plots else []
     if as_json:
         for record in records:
             for summary in record.summaries:
@@ -149,7 +149,7 @@ def stream(encoding: str, head: str, class_order: str | None, out: Path, resume:
         _report(records, files)
 
 
-def _draw(records: list[StreamRecord], out: Path) -> list[Path]:
+def _draw(records: list[StreamRecord]) -> list[Path]:
     from cl_cnaps.results.plots import draw_stream_figures, draw_streams
 
     files = [path for record in records for path in draw_stream_figures(record)]

@@ -134,6 +134,7 @@ class _Maker:
     weights_digest: str | None
     backbone_digest: str | None
     pretraining: str
+    adaptation: str
 
 
 def _cnaps(asked: StreamRun) -> _Maker:
@@ -219,6 +220,7 @@ def _maker(
         loaded.weights_digest,
         loaded.model.backbone.digest(),
         info.pretraining,
+        loaded.model.config.adaptation,
     )
 
 
@@ -237,7 +239,7 @@ def _config(asked: StreamRun, plan: StreamPlan, make: _Maker) -> dict[str, Any]:
         "benchmark": asked.benchmark,
         "heads": list(asked.heads),
         "backbone": make.backbone,
-        "adaptation": asked.adaptation if asked.model in MODELS else "none",
+        "adaptation": make.adaptation,
         "image_size": make.image_size,
         "shots": plan.shots,
         "queries": plan.queries,

@@ -1,0 +1,105 @@
+"""Fill the generated parts of a Markdown file from the records in a results folder.
+
+    python -m cl_cnaps.results.readme README.md results [--check]
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end generated -->`. Nothing in it is typed by
+hand; with --check nothing is written, and a file that is out of date is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.results.paper import paper_figures
+from cl_cnaps.results.record import write_atomically
+from cl_cnaps.results.streams import Summary, stream_records
+from cl_cnaps.results.wording import model_name
+
+_PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+
+_CELLS = [
+    (benchmark, head)
+    for benchmark in ("split-mnist", "split-cifar10", "split-cifar100")
+    for head in ("multi", "single")
+]
+_TITLES = {"split-mnist": "MNIST", "split-cifar10": "CIFAR-10", "split-cifar100": "CIFAR-100"}
+
+
+def continual_table(results: Path) -> str:
+    """The paper's continual table: a row per model and setting measured here, then the paper's own rows."""
+    measured: dict[str, dict[tuple[str, str], str]] = {}
+    summaries = [s for record in stream_records([results / "stream"]) for s in record.summaries]
+    for summary in sorted(summaries, key=_order):
+        figure = summary["final_accuracy"]
+        if (summary["benchmark"], summary["head"]) in _CELLS:
+            cell = _percent(100 * figure["mean"], None if figure["ci95"] is None else 100 * figure["ci95"])
+            measured.setdefault(_row_name(summary), {})[summary["benchmark"], summary["head"]] = cell
+    printed: dict[str, dict[tuple[str, str], str]] = {}
+    for cited in paper_figures():
+        name = f"paper: {model_name(cited.model)}" + (f", {cited.encoding}" if cited.encoding else "")
+        printed.setdefault(name, {})[cited.benchmark, cited.head] = _percent(cited.mean, cited.interval)
+    lines = ["| | " + " | ".join(f"{_TITLES[benchmark]} {head}" for benchmark, head in _CELLS) + " |"]
+    lines.append("| :--- |" + " ---: |" * len(_CELLS))
+    for name, cells in [*measured.items(), *((f"*{name}*", cells) for name, cells in printed.items())]:
+        lines.append(f"| {name} | " + " | ".join(cells.get(cell, "") for cell in _CELLS) + " |")
+    return "\n".join(lines)
+
+
+def _row_name(summary: Summary) -> str:
+    """Model and what else tells its row from others."""
+    name = model_name(summary["model"])
+    if summary["encoding"] is None:
+        return (
+            f"{name}, {'backbone features' if summary['backbone'] != 'none' else 'small network or pixels'}"
+        )
+    return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
+
+
+def _order(summary: Summary) -> tuple[int, str, str]:
+    models = ("simple", "transductive", "cnaps", "protonet")
+    rank = models.index(summary["model"]) if summary["model"] in models else len(models)
+    return rank, summary["model"], summary["encoding"] or ""
+
+
+def _percent(mean: float, half_width: float | None) -> str:
+    return f"{mean:.1f}" + (f" ± {half_width:.1f}" if half_width is not None else "")
+
+
+PARTS: Mapping[str, Callable[[Path], str]] = {"continual-table": continual_table}
+
+
+def filled(text: str, results: Path) -> str:
+    """The text with its generated parts made anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
+        if name not in PARTS:
+            raise BadInputError(f"there is no generated part {name!r}; there are {', '.join(PARTS)}")
+        return f"{match[1]}{PARTS[name](results).rstrip()}\n{match[3]}"
+
+    return _PART.sub(fill, text)
+
+
+def main() -> None:
+    """Run as a script."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--check", action="store_true", help="fail if the file is out of date; write nothing")
+    arguments = parser.parse_args()
+    before = arguments.file.read_text()
+    after = filled(before, arguments.results)
+    if arguments.check and before != after:
+        raise SystemExit(f"{arguments.file} is out of date: run python -m cl_cnaps.results.readme")
+    if not arguments.check:
+        write_atomically(arguments.file, after.encode())
+
+
+if __name__ == "__main__":
+    main()
