@@ -63,7 +63,7 @@ def refine(
     if initial_logits_QK is None:
         logits_QK = mahalanobis_logits(estimate(support, normaliser, beta), query_QD)
     else:
-        logits_QK = initial_logits_QK.to(torch.float64)
+        logits_QK = _checked(initial_logits_QK, query_QD.shape[0], support.n_classes).to(torch.float64)
     if max_steps == 0 or query_QD.shape[0] == 0:
         return Refinement(logits_QK.to(dtype), 0)
 
@@ -78,3 +78,13 @@ def refine(
         if step >= min_steps and bool((before_Q == assigned_Q).all()):
             break
     return Refinement(check_finite(logits_QK, "the refined distance").to(dtype), step)
+
+
+def _checked(logits_QK: Tensor, n_queries: int, n_classes: int) -> Tensor:
+    if logits_QK.shape != (n_queries, n_classes):
+        raise BadInputError(
+            f"initial logits must be queries x classes, {n_queries} x {n_classes}, got {tuple(logits_QK.shape)}"
+        )
+    if not bool(torch.isfinite(logits_QK).all()):
+        raise BadInputError("initial logits contain NaN or Inf")
+    return logits_QK

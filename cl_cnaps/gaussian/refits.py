@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, solve_lower
 from cl_cnaps.gaussian.gaussians import Normaliser
 from cl_cnaps.gaussian.statistics import Statistics
 
@@ -94,7 +95,7 @@ class DenseRefit:
             + (1 - lambda_K) * self.task_covariance_RR
             + self.beta * identity
         )
-        solved_KRQ = torch.linalg.solve_triangular(_cholesky(q_KRR), offset_KQR.mT, upper=False)
+        solved_KRQ = solve_lower(_factorise(q_KRR), offset_KQR.mT)
         distances_KQ: Tensor = solved_KRQ.square().sum(dim=1)
         return -distances_KQ.T
 
@@ -143,14 +144,12 @@ class SpectralRefit:
         own_PR = own_PR * ((ratio / count).sqrt() * whiten_R)
         white_QR = offset_QR * whiten_R
         if own_PR.shape[0] < own_PR.shape[1]:
-            factor_PP = _cholesky(_plus_identity(own_PR @ own_PR.T))
-            inside_PQ = torch.linalg.solve_triangular(factor_PP, own_PR @ white_QR.T, upper=False)
+            factor_PP = _factorise(_plus_identity(own_PR @ own_PR.T))
+            inside_PQ = solve_lower(factor_PP, own_PR @ white_QR.T)
             distances_Q: Tensor = white_QR.square().sum(dim=1) - inside_PQ.square().sum(dim=0)
         else:
-            factor_RR = _cholesky(_plus_identity(own_PR.T @ own_PR))
-            distances_Q = (
-                torch.linalg.solve_triangular(factor_RR, white_QR.T, upper=False).square().sum(dim=0)
-            )
+            factor_RR = _factorise(_plus_identity(own_PR.T @ own_PR))
+            distances_Q = solve_lower(factor_RR, white_QR.T).square().sum(dim=0)
         return -distances_Q.clamp_min(0)
 
 
@@ -166,12 +165,13 @@ def _plus_identity(matrix: Tensor) -> Tensor:
     return matrix + torch.eye(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
 
 
-def _cholesky(matrices: Tensor) -> Tensor:
-    factor, failed = torch.linalg.cholesky_ex(matrices)
-    if bool(failed.any()):
-        raise BadInputError("the refined class covariances cannot be inverted: scale the features down")
-    checked: Tensor = factor
-    return checked
+def _factorise(matrices: Tensor) -> Tensor:
+    try:
+        return factorise(matrices)
+    except PrecisionError as error:
+        raise BadInputError(
+            "the refined class covariances cannot be inverted: scale the features down"
+        ) from error
 
 
 def _span_coordinates(vectors_ND: Tensor) -> Tensor:

@@ -239,13 +239,6 @@ def test_refinement_may_start_from_given_logits() -> None:
         refine(statistics, query, initial_logits_QK=start * float("nan"))
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
-def test_a_temperature_that_is_not_positive(temperature: float) -> None:
-    support, labels, query = task(2, 3, 5, 1.0)
-    with pytest.raises(BadInputError, match="temperature"):
-        refine(support_statistics(support, labels, 2), query, temperature=temperature)
-
-
 @pytest.mark.parametrize("beta", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_beta_that_cannot_be(beta: float) -> None:
     support, labels, _ = task(2, 3, 5, 1.0)

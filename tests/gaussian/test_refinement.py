@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from reference import dense_gaussian
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import estimate, mahalanobis_logits, pool, refine, support_statistics
-from cl_cnaps.gaussian import refits
+from cl_cnaps.gaussian import estimate, mahalanobis_logits, pool, refine, refits, support_statistics
 from cl_cnaps.gaussian.refits import DenseRefit, SpectralRefit
 
 
