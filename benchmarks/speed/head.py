@@ -54,7 +54,9 @@ def features_like_a_network(way: int, per_class: int, width: int, generator: tor
 
 def measure(way: int, shot: int, queries: int, width: int, repeats: int) -> dict[str, float | int]:
     generator = torch.Generator().manual_seed(0)
-    everything = features_like_a_network(way, shot + queries, width, generator).view(way, shot + queries, width)
+    everything = features_like_a_network(way, shot + queries, width, generator).view(
+        way, shot + queries, width
+    )
     support, query = everything[:, :shot].reshape(-1, width), everything[:, shot:].reshape(-1, width)
     labels = torch.arange(way).repeat_interleave(shot)
     times: dict[str, list[float]] = {"textbook": [], "factored": []}
@@ -67,7 +69,9 @@ def measure(way: int, shot: int, queries: int, width: int, repeats: int) -> dict
                 times[name].append(time.perf_counter() - start)
     difference = (results["textbook"] - results["factored"]).abs().max() / results["textbook"].abs().max()
     if float(difference) > 1e-4:
-        raise SystemExit(f"the two forms differ by {float(difference):.1e} at way {way}, shot {shot}, width {width}")
+        raise SystemExit(
+            f"the two forms differ by {float(difference):.1e} at way {way}, shot {shot}, width {width}"
+        )
     slow, fast = (statistics.median(times[name]) for name in ("textbook", "factored"))
     return {
         "width": width,
@@ -82,7 +86,9 @@ def measure(way: int, shot: int, queries: int, width: int, repeats: int) -> dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="one object per line")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
@@ -94,15 +100,16 @@ def main() -> None:
             row = measure(way, shot, queries, width, arguments.repeats)
             ratios.append(row["ratio"])
             if arguments.json:
-                print(json.dumps({**row, "threads": arguments.threads, "torch": torch.__version__}), flush=True)
-            else:
                 print(
-                    f"d={width:5d}  {way:3d}-way {shot:3d}-shot {queries:3d} queries a class   "
-                    f"textbook {row['textbook_ms']:9.2f} ms   factored {row['factored_ms']:8.2f} ms   {row['ratio']:6.1f} x",
-                    flush=True,
+                    json.dumps({**row, "threads": arguments.threads, "torch": torch.__version__}), flush=True
                 )
+            else:
+                case = f"d={width:5d}  {way:3d}-way {shot:3d}-shot {queries:3d} queries a class"
+                times = f"textbook {row['textbook_ms']:9.2f} ms   factored {row['factored_ms']:8.2f} ms"
+                print(f"{case}   {times}   {row['ratio']:6.1f} x", flush=True)
     if not arguments.json:
-        print(f"geometric mean {statistics.geometric_mean(ratios):.1f} x ({platform.machine()}, torch {torch.__version__})")
+        mean = statistics.geometric_mean(ratios)
+        print(f"geometric mean {mean:.1f} x ({platform.machine()}, torch {torch.__version__})")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.paper import paper_figures
-from cl_cnaps.results.record import write_atomically
+from cl_cnaps.results.record import records_under, write_atomically
 from cl_cnaps.results.streams import Summary, stream_records
 from cl_cnaps.results.wording import model_name
 
@@ -69,7 +69,20 @@ def _percent(mean: float, half_width: float | None) -> str:
     return f"{mean:.1f}" + (f" ± {half_width:.1f}" if half_width is not None else "")
 
 
-PARTS: Mapping[str, Callable[[Path], str]] = {"continual-table": continual_table}
+def record_list(results: Path) -> str:
+    """Every record below a results folder: what it is, the command that makes it again, and the code it was made with."""
+    lines = ["| record | what | command | commit | finished |", "| :--- | :--- | :--- | :--- | :--- |"]
+    for record in sorted(records_under(results), key=lambda record: str(record.path)):
+        place = record.path.relative_to(results)
+        environment = record.environment
+        what = " ".join(str(record.config[key]) for key in ("model", "encoding") if record.config.get(key))
+        commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
+        day = environment["finished"][:10]
+        lines.append(f"| [{place}]({place}) | {what} | `{environment['command']}` | {commit} | {day} |")
+    return "\n".join(lines)
+
+
+PARTS: Mapping[str, Callable[[Path], str]] = {"continual-table": continual_table, "record-list": record_list}
 
 
 def filled(text: str, results: Path) -> str:

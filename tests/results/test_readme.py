@@ -1,0 +1,40 @@
+"""The tables in the README and in results/README.md are those of the committed records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.results.readme import filled
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("file", ["README.md", "results/README.md"])
+def test_generated_parts_are_up_to_date(file: str) -> None:
+    text = (ROOT / file).read_text()
+    assert "<!-- generated:" in text
+    assert filled(text, ROOT / "results") == text, "run python -m cl_cnaps.results.readme"
+
+
+def test_a_changed_number_is_noticed() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "| Simple CNAPS" in text
+    changed = text.replace("| Simple CNAPS", "| Simpler CNAPS", 1)
+    assert filled(changed, ROOT / "results") == text
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(BadInputError, match="no generated part 'nothing'"):
+        filled("<!-- generated: nothing -->\n<!-- end generated -->", ROOT / "results")
+
+
+def test_pictures_and_pages_that_the_readme_links_to_exist() -> None:
+    import re
+
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
