@@ -26,7 +26,15 @@ _PUBLIC = {
     "load": "cl_cnaps.classifier",
 }
 
-__all__ = ["Cnaps", "FewShotClassifier", "Prediction", "SimpleCnaps", "TransductiveCnaps", "__version__", "load"]
+__all__ = [
+    "Cnaps",
+    "FewShotClassifier",
+    "Prediction",
+    "SimpleCnaps",
+    "TransductiveCnaps",
+    "__version__",
+    "load",
+]
 
 torchvision_import.install()
 

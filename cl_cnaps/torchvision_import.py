@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 
 _SCHEMAS = {
-    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 
 
@@ -28,9 +28,12 @@ class _BeforeTorchvision(MetaPathFinder):
     """Declares the operators just before torchvision is imported; never finds a module itself."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        if fullname == "torchvision":
+        if fullname == "torchvision" and self in sys.meta_path:
             sys.meta_path.remove(self)
             spec = PathFinder.find_spec("torchvision")
             if spec is not None and spec.submodule_search_locations:
@@ -53,9 +56,10 @@ def _declare_if_missing(package: Path) -> None:
         extension = package / f"_C{suffix}"
         if extension.exists():
             try:
-                torch.ops.load_library(extension)
+                torch.ops.load_library(extension)  # type: ignore[no-untyped-call]
             except OSError:
                 break
             return
     for name, schema in _SCHEMAS.items():
-        torch.library.define(name, schema)
+        if not hasattr(torch.ops.torchvision, name):  # another package may have had the same trouble
+            torch.library.define(f"torchvision::{name}", schema)

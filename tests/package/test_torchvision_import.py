@@ -1,0 +1,133 @@
+"""torchvision beside any PyTorch: its missing operators are declared when, and only when, they are missing.
+
+Each case is a process of its own, since an operator that is declared stays declared.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+
+def run(script: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_torchvision_can_be_imported_here() -> None:
+    """On a machine where its extension does not load, this is the case the guard was written for."""
+    run("""
+        import cl_cnaps
+        import torchvision
+        from torchvision import datasets, transforms
+        import timm
+    """)
+
+
+def fake_torchvision(folder: Path, extension: bytes | None = b"no library") -> Path:
+    """A package of that name which needs its operators on import, as the real one does."""
+    package = folder / "torchvision"
+    package.mkdir()
+    needs = "import torch\ntorch.library.register_fake('torchvision::nms')(lambda *a: a[0])\n"
+    (package / "__init__.py").write_text(needs)
+    if extension is not None:
+        (package / "_C.so").write_bytes(extension)
+    return folder
+
+
+IMPORT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+before = list(sys.meta_path)
+{guard}
+import decimal, torchvision, torch
+assert sys.meta_path == before
+print(sorted(name for name in ("nms", "qnms") if hasattr(torch.ops.torchvision, name)))
+"""
+
+
+def test_an_extension_that_cannot_be_loaded_is_declared_and_the_guard_steps_aside(tmp_path: Path) -> None:
+    fake_torchvision(tmp_path)
+    command = [sys.executable, "-c", IMPORT.format(guard=""), str(tmp_path)]
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert "torchvision::nms does not exist" in failed.stderr
+    assert run(IMPORT.format(guard="import cl_cnaps"), tmp_path) == "['nms', 'qnms']"
+
+
+def test_an_extension_that_is_not_there_is_declared_and_the_guard_is_armed_once(tmp_path: Path) -> None:
+    guard = (
+        "from cl_cnaps import torchvision_import\n"
+        "torchvision_import.install()\n"
+        "assert len(sys.meta_path) == len(before) + 1"
+    )
+    assert run(IMPORT.format(guard=guard), fake_torchvision(tmp_path, extension=None)) == "['nms', 'qnms']"
+
+
+def test_an_extension_that_loads_declares_nothing(tmp_path: Path) -> None:
+    """Loading stands for what a working extension does: it registers the operators itself."""
+    output = run(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import cl_cnaps, torch
+        calls = []
+        define = torch.library.define
+        def load(path):
+            calls.append(str(path))
+            define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        torch.ops.load_library = load
+        torch.library.define = lambda *a, **k: calls.append("declared")
+        import torchvision
+        print(calls == [sys.argv[1] + "/torchvision/_C.so"])
+        """,
+        fake_torchvision(tmp_path),
+    )
+    assert output == "True"
+
+
+def test_operators_that_someone_else_declared_stay(tmp_path: Path) -> None:
+    output = run(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import torch
+        torch.library.define("torchvision::nms", "(Tensor a, Tensor b, float c) -> Tensor")
+        import cl_cnaps, torchvision
+        print(hasattr(torch.ops.torchvision, "qnms"))
+        print("dets" in str(torch.ops.torchvision.nms.default._schema))
+        """,
+        fake_torchvision(tmp_path),
+    )
+    assert output.split() == ["True", "False"]
+
+
+def test_after_torchvision_it_does_nothing() -> None:
+    run("""
+        import sys, types
+        sys.modules["torchvision"] = types.ModuleType("torchvision")
+        before = list(sys.meta_path)
+        import cl_cnaps
+        assert sys.meta_path == before
+        assert "torch" not in sys.modules
+    """)
+
+
+def test_without_torchvision_nothing_breaks() -> None:
+    run("""
+        import sys
+        import cl_cnaps
+        sys.path = [p for p in sys.path if "site-packages" not in p]
+        try:
+            import torchvision
+        except ModuleNotFoundError as error:
+            assert error.name == "torchvision"
+        else:
+            raise AssertionError("torchvision should not have been found")
+        assert "torch" not in sys.modules
+        from cl_cnaps.errors import ClCnapsError
+    """)
