@@ -70,7 +70,7 @@ def _percent(mean: float, half_width: float | None) -> str:
 
 
 def record_list(results: Path) -> str:
-    """Every record below a results folder: what it is, the command that makes it again, and the code it was made with."""
+    """Every record below a results folder, with the command that makes it again and the code it was made with."""
     lines = ["| record | what | command | commit | finished |", "| :--- | :--- | :--- | :--- | :--- |"]
     for record in sorted(records_under(results), key=lambda record: str(record.path)):
         place = record.path.relative_to(results)
