@@ -244,8 +244,30 @@ class TestLoadModel:
     def test_what_it_says_of_untrained_weights(self) -> None:
         assert "identity" in load_model(weights="none").weights_source
         assert "frozen features" in load_model(adaptation="none").weights_source
-        assert "untrained" in load_model(backbone="resnet18").weights_source
+        assert "untrained" in load_model(backbone="resnet18", weights="none").weights_source
+        assert "untrained" in load_model("cnaps", weights="none").weights_source
         assert load_model(weights="none").weights_digest is None
+
+    def test_nothing_untrained_unless_it_is_asked_for(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("cl_cnaps.models.loading.shipped_root", lambda: tmp_path)
+        loaded = load_model(backbone="resnet18")
+        assert loaded.model.config.adaptation == "none"
+        assert "frozen features" in loaded.weights_source
+        with pytest.raises(MissingDataError, match="no weights of CNAPS on efficientnet-lite0 are shipped"):
+            load_model("cnaps")
+
+    def test_shipped_weights_are_the_default(
+        self, default_model: CnapsModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("cl_cnaps.models.loading.shipped_root", lambda: tmp_path)
+        file = save_weights(tmp_path / "simple-efficientnet-lite0.safetensors", default_model, {})
+        assert load_model().weights_digest == load_model("protonet").weights_digest == file.digest
+        assert load_model("transductive").weights_digest is None
+        assert load_model(weights="none").weights_digest is None
+        assert load_model(adaptation="none").weights_digest is None
+        assert load_model(backbone_weights="random").weights_digest is None
 
     def test_the_seed_decides_all_random_weights(self) -> None:
         digests = {load_model(backbone="resnet18", seed=seed).model.backbone.digest() for seed in (0, 0, 1)}
