@@ -1,0 +1,74 @@
+"""What every baseline shares: tasks come in order, and both heads are masks on one set of scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.continual.baselines.inputs import StreamInputs
+from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.baselines.randomness import own_randomness
+from cl_cnaps.continual.stream import Head
+from cl_cnaps.errors import BadInputError
+
+_BATCH = 1024
+
+
+class BaselineLearner(ABC):
+    """A learner (see `cl_cnaps.continual.stream.Learner`) that scores classes and takes the best allowed one."""
+
+    def __init__(self, name: str, inputs: StreamInputs, seed: int, device: torch.device) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.seed = seed
+        self.device = device
+        self.learned = 0
+
+    def learn(self, step: int) -> None:
+        """Learn task number `step`, the next in order, from its support images."""
+        if step != self.learned or step >= len(self.inputs.support):
+            tasks = len(self.inputs.support)
+            raise BadInputError(
+                f"{self.name} has learned {self.learned} of {tasks} tasks and cannot learn task {step}"
+            )
+        with quiet_avalanche(), own_randomness(self.seed, step, self.device):
+            self._learn(step)
+        self.learned += 1
+
+    def predict(self, task: int, head: Head) -> Tensor:
+        """Class ids for the queries of `task`, in order."""
+        if not 0 <= task < self.learned:
+            raise BadInputError(
+                f"{self.name} has learned {self.learned} tasks and cannot predict task {task}"
+            )
+        if head not in ("single", "multi"):
+            raise BadInputError(f"head must be 'single' or 'multi', not {head!r}")
+        allowed = self.inputs.classes[task] if head == "multi" else self._seen(self.learned)
+        queries = self.inputs.query(task)
+        if len(queries) == 0:
+            return self.inputs.class_ids[:0]
+        with torch.no_grad():
+            best = [
+                self._scores(part.to(self.device), allowed).argmax(dim=1).cpu()
+                for part in torch.split(queries, _BATCH)
+            ]
+        return self.inputs.class_ids[allowed[torch.cat(best)]]
+
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """What is carried from task to task."""
+
+    @abstractmethod
+    def _learn(self, step: int) -> None:
+        """Learn the task; `self.learned` still counts those before it."""
+
+    @abstractmethod
+    def _scores(self, queries: Tensor, classes_K: Tensor) -> Tensor:
+        """N x K scores of the columns `classes_K`, larger is better; changes nothing."""
+
+    def _seen(self, tasks: int) -> Tensor:
+        """Columns of the classes of the first `tasks` tasks, ascending."""
+        seen = {column for classes in self.inputs.classes[:tasks] for column in classes.tolist()}
+        return torch.tensor(sorted(seen))

@@ -1,0 +1,159 @@
+"""The one list of baselines, and the function that makes any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from cl_cnaps.continual.baselines import settings as settings_module
+from cl_cnaps.continual.baselines.settings import NetworkSettings, Settings, with_changes
+from cl_cnaps.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from cl_cnaps.continual.baselines.inputs import FeatureFunction
+    from cl_cnaps.continual.stream import Learner, Stream
+
+Inputs = Literal["features", "network"]
+"""What a baseline reads: the frozen backbone's features, or the images at the small network's size."""
+
+
+@dataclass(frozen=True)
+class BaselineInfo:
+    """One baseline as a person chooses it."""
+
+    help: str
+    citation: str
+    inputs: tuple[Inputs, ...]
+    """What it can run on; the first is the usual choice."""
+    defaults: Settings
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it trains a network (as against keeping statistics)."""
+        return isinstance(self.defaults, NetworkSettings)
+
+
+_EITHER: tuple[Inputs, ...] = ("features", "network")
+
+BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(
+    {
+        "naive": BaselineInfo(
+            "Fine-tune on each task in turn; nothing is done against forgetting.",
+            "the lower bound",
+            _EITHER,
+            settings_module.NetworkSettings(),
+        ),
+        "joint": BaselineInfo(
+            "At every step train a new network on all tasks so far; keeps every image.",
+            "the upper bound",
+            _EITHER,
+            settings_module.NetworkSettings(),
+        ),
+        "replay": BaselineInfo(
+            "Mix each batch with images kept from earlier tasks.",
+            "Chaudhry et al., On Tiny Episodic Memories in Continual Learning, 2019",
+            _EITHER,
+            settings_module.ReplaySettings(),
+        ),
+        "ewc": BaselineInfo(
+            "Hold weights back by their Fisher information (elastic weight consolidation).",
+            "Kirkpatrick et al., Overcoming Catastrophic Forgetting in Neural Networks, PNAS 2017",
+            _EITHER,
+            settings_module.EwcSettings(),
+        ),
+        "si": BaselineInfo(
+            "Hold weights back by what they contributed to the falling loss (synaptic intelligence).",
+            "Zenke, Poole and Ganguli, Continual Learning Through Synaptic Intelligence, ICML 2017",
+            _EITHER,
+            settings_module.SiSettings(),
+        ),
+        "rwalk": BaselineInfo(
+            "Hold weights back by Fisher information and path scores together (Riemannian walk).",
+            "Chaudhry et al., Riemannian Walk for Incremental Learning, ECCV 2018",
+            _EITHER,
+            settings_module.RwalkSettings(),
+        ),
+        "vcl": BaselineInfo(
+            "A Gaussian over every weight; each task's posterior is the next one's prior.",
+            "Nguyen et al., Variational Continual Learning, ICLR 2018",
+            _EITHER,
+            settings_module.VclSettings(),
+        ),
+        "lwf": BaselineInfo(
+            "Distil the previous network's outputs on the new images (learning without forgetting).",
+            "Li and Hoiem, Learning without Forgetting, ECCV 2016",
+            _EITHER,
+            settings_module.LwfSettings(),
+        ),
+        "slda": BaselineInfo(
+            "Streaming linear discriminant analysis: class means and one running covariance.",
+            "Hayes and Kanan, Lifelong Machine Learning with Deep Streaming LDA, CVPR Workshops 2020",
+            ("features",),
+            settings_module.SldaSettings(),
+        ),
+        "ncm": BaselineInfo(
+            "Nearest class mean of the features.",
+            "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
+            ("features",),
+            settings_module.NcmSettings(),
+        ),
+        "fecam": BaselineInfo(
+            "Mahalanobis distance with one shrunk covariance per class.",
+            "Goswami et al., FeCAM, NeurIPS 2023",
+            ("features",),
+            settings_module.FecamSettings(),
+        ),
+        "pixel-ncm": BaselineInfo(
+            "Nearest class mean of the raw pixels: what is there without any network.",
+            "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
+            ("network",),
+            settings_module.NcmSettings(normalise=False),
+        ),
+    }
+)
+
+
+def make_baseline(
+    name: str,
+    stream: Stream,
+    *,
+    on: Inputs,
+    features: FeatureFunction | None,
+    seed: int,
+    device: torch.device,
+    **settings: Any,
+) -> Learner:
+    """A baseline ready to learn the first task of `stream`.
+
+    Support images are embedded here, once; query images when first asked for, once, and only to be predicted.
+
+    Args:
+        name: A key of `BASELINES`.
+        stream: The tasks, with their images.
+        on: Read the backbone's features or the images themselves.
+        features: N x 3 x H x W uint8 images to N x D features; needed with ``on="features"`` and unused otherwise.
+        seed: Fixes initial weights, batches, the replay memory and weight samples.
+        device: Where networks are trained and scores computed.
+        **settings: Fields of the baseline's settings to change.
+    """
+    info = BASELINES.get(name)
+    if info is None:
+        raise BadInputError(f"no baseline {name!r}; there are {', '.join(BASELINES)}")
+    if on not in info.inputs:
+        raise BadInputError(
+            f"baseline {name!r} does not run on {on!r}; it runs on {' or '.join(info.inputs)}"
+        )
+    chosen = with_changes(name, info.defaults, settings)
+
+    from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+
+    with quiet_avalanche():
+        from cl_cnaps.continual.baselines import build
+
+        return build.learner(
+            name, stream, on=on, features=features, seed=seed, device=device, settings=chosen
+        )

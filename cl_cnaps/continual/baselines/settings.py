@@ -1,0 +1,201 @@
+"""What can be set about each baseline: frozen dataclasses, free of PyTorch so that command-line help stays instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar, get_args
+
+from cl_cnaps.errors import BadInputError
+
+Competing = Literal["present", "seen"]
+"""Classes in the training loss: those with images in the data trained on at this step, or all learned so far."""
+
+Architecture = Literal["auto", "mlp", "cnn"]
+"""The small network: picked by the images (grey-scale: mlp, colour: cnn), or named."""
+
+
+@dataclass(frozen=True)
+class StatisticsSettings:
+    """A method without gradient steps that has nothing to set."""
+
+
+@dataclass(frozen=True)
+class NcmSettings(StatisticsSettings):
+    """Nearest class mean."""
+
+    normalise: bool = True
+    """Scale every feature vector to length one first, as iCaRL does."""
+
+
+@dataclass(frozen=True)
+class SldaSettings(StatisticsSettings):
+    """Streaming LDA."""
+
+    shrinkage: float = 0.01
+    """Weight of the identity in the covariance; the paper's 1e-4 is for far more images than features."""
+
+    def __post_init__(self) -> None:
+        _require(0 < self.shrinkage < 1, "shrinkage", self.shrinkage, "between 0 and 1")
+
+
+@dataclass(frozen=True)
+class FecamSettings(StatisticsSettings):
+    """FeCAM: shrinkage of the covariance's diagonal and off-diagonal, and the power transform of the features."""
+
+    shrink_diagonal: float = 1.0
+    shrink_off_diagonal: float = 1.0
+    tukey: bool = True
+    """Take the square root of the features; needs features that are not negative, as after a ReLU."""
+
+    def __post_init__(self) -> None:
+        _require(self.shrink_diagonal > 0, "shrink_diagonal", self.shrink_diagonal, "above 0")
+        found = self.shrink_off_diagonal
+        _require(
+            0 <= found <= self.shrink_diagonal, "shrink_off_diagonal", found, "from 0 to shrink_diagonal"
+        )
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Training of a network with Adam, whose state starts afresh at every task."""
+
+    epochs: int = 20
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    hidden: int = 256
+    """Units of each hidden dense layer."""
+    competing: Competing = "present"
+    architecture: Architecture = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "hidden"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        _require(
+            self.competing in get_args(Competing),
+            "competing",
+            self.competing,
+            f"one of {get_args(Competing)}",
+        )
+        known = get_args(Architecture)
+        _require(self.architecture in known, "architecture", self.architecture, f"one of {known}")
+
+
+@dataclass(frozen=True)
+class ReplaySettings(NetworkSettings):
+    """Experience replay from a class-balanced reservoir."""
+
+    memory: int = 200
+    """Images kept in all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.memory >= 1, "memory", self.memory, "at least 1")
+
+
+@dataclass(frozen=True)
+class PenaltySettings(NetworkSettings):
+    """A method that pulls weights back to where earlier tasks left them."""
+
+    strength: float = 1.0
+    """Weight of the penalty in the loss (the papers' lambda, or c for SI)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.strength >= 0, "strength", self.strength, "0 or more")
+
+
+@dataclass(frozen=True)
+class EwcSettings(PenaltySettings):
+    """Elastic weight consolidation with one penalty per earlier task."""
+
+    strength: float = 1e5
+    """Large because squared gradients of a well-fitted task are tiny."""
+
+
+@dataclass(frozen=True)
+class SiSettings(PenaltySettings):
+    """Synaptic intelligence."""
+
+    strength: float = 10.0
+    damping: float = 0.1
+    """The paper's xi: keeps the importance of weights that hardly moved bounded."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.damping > 0, "damping", self.damping, "above 0")
+
+
+@dataclass(frozen=True)
+class RwalkSettings(PenaltySettings):
+    """Riemannian walk, without the exemplars that its paper adds for the single head."""
+
+    strength: float = 0.1
+    fisher_rate: float = 0.1
+    """Weight of the newest mini-batch in the running Fisher information."""
+    interval: int = 10
+    """Iterations between two updates of the path scores; the last interval of a task may be shorter."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(0 < self.fisher_rate <= 1, "fisher_rate", self.fisher_rate, "above 0 and at most 1")
+        _require(self.interval >= 1, "interval", self.interval, "at least 1")
+
+
+@dataclass(frozen=True)
+class LwfSettings(PenaltySettings):
+    """Learning without forgetting: distillation from the network as the previous task left it."""
+
+    strength: float = 1.0
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.temperature > 0, "temperature", self.temperature, "above 0")
+
+
+@dataclass(frozen=True)
+class VclSettings(PenaltySettings):
+    """Variational continual learning, mean-field, without a coreset."""
+
+    strength: float = 0.003
+    """Weight of the divergence from the previous posterior; 1 is the paper's bound, less is a cold posterior."""
+    prior_deviation: float = 1.0
+    """Of the first task's prior, relative to the size of a layer's initial weights."""
+    initial_deviation: float = 0.3
+    """Where the posterior's deviations start, relative to the same."""
+    deviation_rate: float = 10.0
+    """Learning rate of the log deviations as a multiple of `learning_rate`."""
+    samples: int = 10
+    """Weight samples averaged in a prediction."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("prior_deviation", "initial_deviation", "deviation_rate"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(self.samples >= 1, "samples", self.samples, "at least 1")
+
+
+Settings = StatisticsSettings | NetworkSettings
+_Chosen = TypeVar("_Chosen", bound=Settings)
+
+
+def with_changes(name: str, defaults: _Chosen, changes: dict[str, Any]) -> _Chosen:
+    """`defaults` with some fields changed; a field the method does not have is an error.
+
+    Args:
+        name: The baseline, for the message.
+        defaults: Its settings.
+        changes: Field names and their new values.
+    """
+    known = [field.name for field in fields(defaults)]
+    unknown = sorted(set(changes) - set(known))
+    if unknown:
+        has = ", ".join(known) if known else "none"
+        raise BadInputError(f"baseline {name!r} has no setting {', '.join(unknown)}; its settings: {has}")
+    return replace(defaults, **changes)
+
+
+def _require(holds: bool, name: str, found: object, wanted: str) -> None:
+    if not holds:
+        raise BadInputError(f"setting {name} must be {wanted}, not {found!r}")
