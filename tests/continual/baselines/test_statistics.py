@@ -1,0 +1,118 @@
+"""The baselines without gradients against plain formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cl_cnaps.continual.baselines import make_baseline
+from cl_cnaps.errors import BadInputError
+
+CPU = torch.device("cpu")
+
+
+def learned(name, stream, features, **settings):
+    on = "network" if name == "pixel-ncm" else "features"
+    learner = make_baseline(name, stream, on=on, features=features, seed=0, device=CPU, **settings)
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+    return learner
+
+
+def test_ncm_weighs_a_class_seen_again_by_its_counts(make_stream, features):
+    stream = make_stream(((0, 1), (1, 2)))
+    # Five of task 1's images of class 1 in task 0, all of them in task 1.
+    first = stream.tasks[0]
+    keep = torch.cat([torch.arange(12), torch.arange(12, 17)])
+    smaller = type(first)(
+        first.name,
+        first.classes,
+        first.support_images[keep],
+        first.support_labels[keep],
+        first.query_images,
+        first.query_labels,
+    )
+    stream = type(stream)(stream.name, stream.class_names, (smaller, stream.tasks[1]), stream.origin)
+    learner = learned("ncm", stream, features, normalise=False)
+    both = torch.cat([task.support_images[task.support_labels == 1] for task in stream.tasks])
+    assert len(both) == 17
+    assert torch.allclose(learner.classifier.class_means[1], features(both).mean(dim=0), atol=1e-5)
+
+
+def test_pixel_ncm_is_nearest_mean_of_pixels(make_stream):
+    stream = make_stream()
+    learner = learned("pixel-ncm", stream, None)
+    support = torch.cat([task.support_images[:, 0].flatten(1).float() for task in stream.tasks])
+    labels = torch.cat([task.support_labels for task in stream.tasks])
+    means = torch.stack([support[labels == label].mean(dim=0) for label in range(6)])
+    queries = stream.tasks[0].query_images[:, 0].flatten(1).float()
+    assert torch.equal(learner.predict(0, "single"), torch.cdist(queries, means).argmin(dim=1))
+
+
+def test_slda_is_lda_with_its_streaming_covariance(make_stream, features):
+    stream = make_stream()
+    learner = learned("slda", stream, features, shrinkage=0.05)
+    covariance, means = torch.zeros(24, 24, dtype=torch.float64), torch.zeros(6, 24, dtype=torch.float64)
+    counts, updates = [0] * 6, 0
+    for task in stream.tasks:
+        # Avalanche's loader shuffles, and the order enters through the running means: take it in stream order
+        # here and allow the difference below.
+        for vector, label in zip(
+            features(task.support_images).double(), task.support_labels.tolist(), strict=True
+        ):
+            away = vector - means[label]
+            covariance = (updates * covariance + torch.outer(away, away) * updates / (updates + 1)) / (
+                updates + 1
+            )
+            means[label] += away / (counts[label] + 1)
+            counts[label] += 1
+            updates += 1
+    assert torch.allclose(learner.strategy.muK.double(), means, atol=1e-4)
+    precision = torch.linalg.inv(0.95 * learner.strategy.Sigma.double() + 0.05 * torch.eye(24))
+    queries = features(stream.tasks[1].query_images).double()
+    scores = queries @ precision @ means.T - ((means @ precision) * means).sum(dim=1) / 2
+    assert torch.equal(learner.predict(1, "single"), scores.argmax(dim=1))
+    assert torch.allclose(learner.strategy.Sigma.double().diag().sum(), covariance.diag().sum(), rtol=0.2)
+
+
+def test_fecam_distances_are_those_of_avalanche(make_stream, features):
+    stream = make_stream(((0, 1), (2, 1)))
+
+    def varied(images):
+        # No feature is constant, where the two shrink the covariance alike.
+        return features(images) + 0.1 + images.float().flatten(1)[:, :24] / 255
+
+    learner = learned("fecam", stream, varied)
+    from avalanche.models import FeCAMClassifier
+    from avalanche.models.fecam import compute_covariance, compute_means
+
+    stock = FeCAMClassifier()
+    for task in stream.tasks:
+        transformed = varied(task.support_images).sqrt()
+        stock.update_class_means_dict(compute_means(transformed, task.support_labels))
+        covariances = compute_covariance(transformed, task.support_labels)
+        stock.update_class_cov_dict(stock.apply_cov_transforms(covariances))
+    queries = varied(stream.tasks[0].query_images)
+    with pytest.warns(UserWarning, match="copy construct"):
+        expected = -stock(queries)
+        found = learner.classifier.distances(queries, torch.tensor([0, 1, 2]))
+    assert torch.allclose(found, expected, rtol=1e-3)
+
+
+def test_fecam_refuses_negative_features_unless_told(make_stream, features):
+    stream = make_stream()
+
+    def centred(images):
+        return F.layer_norm(features(images), (24,))
+
+    with pytest.raises(BadInputError, match=r"square root of the features and found -.*tukey=False"):
+        learned("fecam", stream, centred)
+    assert len(learned("fecam", stream, centred, tukey=False).predict(0, "single")) == 12
+
+
+def test_fecam_says_which_class_has_too_few_images(make_stream, features):
+    with pytest.raises(
+        BadInputError, match=r"covariance of class 0 in task 'task \(0, 1\)' and found 1 support"
+    ):
+        learned("fecam", make_stream(shots=1), features)
