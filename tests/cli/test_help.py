@@ -100,14 +100,9 @@ def test_help_takes_less_than_half_of_importing_torch() -> None:
 
 def test_the_launcher_is_the_command() -> None:
     launcher = Path(__file__).parents[2] / "cli.py"
-    for arguments in (["--version"], ["weights", "show", "nothing"]):
-        done = subprocess.run([sys.executable, str(launcher), *arguments], capture_output=True, text=True)
-        expected = CliRunner().invoke(main, arguments)
-        assert (done.returncode, done.stdout, done.stderr) == (
-            expected.exit_code,
-            expected.stdout,
-            expected.stderr,
-        )
+    done = subprocess.run([sys.executable, str(launcher), "--version"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == CliRunner().invoke(main, ["--version"]).stdout
 
 
 def test_an_unknown_verb() -> None:

