@@ -24,7 +24,7 @@ def device(function: F) -> F:
         "--device",
         default="auto",
         show_default=True,
-        help="auto, cpu, cuda, cuda:1, mps; auto takes a GPU if there is one.",
+        help="auto, cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.",
     )(function)
 
 

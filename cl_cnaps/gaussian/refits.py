@@ -23,7 +23,7 @@ _CHUNK = 1 << 26
 """Most numbers in one intermediate array: 512 MB."""
 
 _NOTHING = 1e-13
-"""A weight so small that leaving the query out changes no digit of a float64 result."""
+"""A weight so small that leaving the query out stays within the rounding of the sums it would enter."""
 
 
 @dataclass(frozen=True)
