@@ -10,6 +10,7 @@ from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.scenario import avalanche_benchmark
 from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
 from cl_cnaps.continual.stream import Head, Stream
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
 
 
@@ -27,6 +28,7 @@ class CnapsLearner:
             self._strategy = STRATEGIES[model.name](
                 model=model,
                 encoding=encoding,
+                head="multi",  # of what is shown to plugins, of which there are none: the cheaper one
                 device=model.device,
                 query_stream=self._benchmark.test_stream,
                 query_scope=query_scope,
@@ -41,21 +43,31 @@ class CnapsLearner:
         """Query images embedded so far."""
 
     def learn(self, step: int) -> None:
-        """Learn task `step` from its support images."""
+        """Learn task `step`, the next in order, from its support images."""
+        if step != self._learned or step >= len(self._stream.tasks):
+            raise BadInputError(
+                f"{self._learned} of {len(self._stream.tasks)} tasks have been learned; task {step} is not the next"
+            )
         with quiet_avalanche():
             self._strategy.train(self._benchmark.train_stream[step], eval_streams=[])
 
     @torch.no_grad()
     def predict(self, task: int, head: Head) -> Tensor:
         """Class ids for the task's queries."""
+        if not 0 <= task < self._learned:
+            raise BadInputError(f"{self._learned} tasks have been learned; task {task} cannot be predicted")
         learner = self._learner
         keys = learner.classes_of_task[task] if head == "multi" else learner.memory.keys
         if head == "single" and learner.transductive and self._scope == "stream":
             logits = self._stream_logits()[task]
         else:
-            logits = learner.logits(self._query_features(task), keys, self._stored_logits(task))
+            logits = learner.logits(self._query_features(task), keys, self._group_logits(task))
         ids = torch.tensor([key.label for key in keys])
         return ids[logits.argmax(dim=1).cpu()]
+
+    @property
+    def _learned(self) -> int:
+        return self._learner.encoding.tasks
 
     def memory_bytes(self) -> int:
         """Class statistics and the encoding."""
@@ -71,7 +83,7 @@ class CnapsLearner:
             self._features[task] = (self._learner.adaptations, features)
         return features
 
-    def _stored_logits(self, task: int) -> Tensor:
+    def _group_logits(self, task: int) -> Tensor:
         """Logits of a task's queries under every stored class; those of groups that did not change are kept."""
         features = self._query_features(task)
         columns = []
@@ -86,10 +98,10 @@ class CnapsLearner:
 
     def _stream_logits(self) -> dict[int, Tensor]:
         """Single-head logits of all tasks seen, refined on all their queries together."""
-        steps = self._learner.encoding.tasks
+        steps = self._learned
         if self._refined is None or self._refined[0] != steps:
             features = [self._query_features(task) for task in range(steps)]
-            stored = torch.cat([self._stored_logits(task) for task in range(steps)])
+            stored = torch.cat([self._group_logits(task) for task in range(steps)])
             logits = self._learner.logits(torch.cat(features), self._learner.memory.keys, stored)
             parts = torch.split(logits, [len(part) for part in features])
             self._refined = (steps, dict(enumerate(parts)))

@@ -5,9 +5,9 @@ Encoding, memory and model in one module whose state dict holds everything that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,10 @@ class ContinualConfig:
     class_ids: ClassIds = "shared"
     """shared: the same id in two tasks is the same class, and is merged. per-task: ids start anew in each task."""
 
+    def __post_init__(self) -> None:
+        if self.class_ids not in get_args(ClassIds):
+            raise BadInputError(f"class ids are {' or '.join(get_args(ClassIds))}, not {self.class_ids!r}")
+
 
 class ContinualCnaps(nn.Module):
     """Learns tasks one after the other; answers queries about the classes seen so far."""
@@ -44,6 +48,8 @@ class ContinualCnaps(nn.Module):
         self.classes_of_task: dict[int, tuple[ClassKey, ...]] = {}
         self.adaptations = 0
         """How often the feature extractor has changed: features made before the last change are stale."""
+        self.experiences: set[int] = set()
+        """Numbers of the experiences learned, which a strategy keeps here so that the state dict has them."""
         self._network: FoldedNetwork | None = None
         self.eval()
 
@@ -81,29 +87,32 @@ class ContinualCnaps(nn.Module):
         """
         if len(images) == 0:
             raise BadInputError(f"task {task} has no images")
-        self._observe(images, labels_N, query_images)
-        features_ND = self.model.embed_folded(images, self.network)
+        encoding, network = self._after(images, labels_N, query_images)
+        features_ND = self.model.embed_folded(images, network)
         labels, position_N = torch.unique(labels_N.cpu(), return_inverse=True)
         keys = tuple(self.key(task, int(label)) for label in labels)
-        self.memory = self.memory.learn(self._group(keys, features_ND, position_N))
+        memory = self.memory.learn(self._group(keys, features_ND, position_N))
+        # Nothing is taken over until all of it is there, so that a task that fails leaves no trace.
         known = self.classes_of_task.get(task, ())
         self.classes_of_task[task] = known + tuple(key for key in keys if key not in known)
+        self.adaptations += network is not self._network
+        self.encoding, self._network, self.memory = encoding, network, memory
         return features_ND
 
     def key(self, task: int, label: int) -> ClassKey:
         """How a class is called in the memory."""
         return ClassKey(task if self.config.class_ids == "per-task" else -1, label)
 
-    def _observe(self, images: Tensor, labels_N: Tensor, query_images: Tensor | None) -> None:
-        """Move the encoding on, and the feature extractor with it."""
+    def _after(
+        self, images: Tensor, labels_N: Tensor, query_images: Tensor | None
+    ) -> tuple[StreamEncoding, FoldedNetwork]:
+        """The encoding after this task, and the feature extractor as it adapts it."""
         if self.encoding.settled:
-            self.encoding = self.encoding.observe(None)
-            return
-        before = self.encoding
-        self.encoding = before.observe(self.model.encode(images, labels_N, query_images))
-        if before.tasks == 0 or self.encoding.value is not before.value:
-            self._network = None
-            self.adaptations += 1
+            return self.encoding.observe(None), self.network
+        encoding = self.encoding.observe(self.model.encode(images, labels_N, query_images))
+        if self.encoding.tasks > 0 and encoding.value is self.encoding.value:  # frozen features
+            return encoding, self.network
+        return encoding, self.model.fold(self.model.adapt(encoding.value))
 
     def _group(self, keys: tuple[ClassKey, ...], features_ND: Tensor, position_N: Tensor) -> ClassGroup:
         statistics = support_statistics(features_ND, position_N, len(keys))
@@ -129,27 +138,38 @@ class ContinualCnaps(nn.Module):
         return class_logits(group.gaussians, features_QD, self.model.config.metric)
 
     @torch.no_grad()
-    def logits(
-        self, features_QD: Tensor, keys: Sequence[ClassKey], stored_QK: Tensor | None = None
+    def stored_logits(
+        self, features_QD: Tensor, keys: Sequence[ClassKey], of_groups_QK: Tensor | None = None
     ) -> Tensor:
-        """Logits Q x K of the classes that compete, refined on these queries if the model is transductive.
+        """Logits Q x K of some classes as they are stored, before any refinement.
 
         Args:
-            features_QD: the whole query set.
-            keys: the classes that compete, in the order of the columns wanted.
-            stored_QK: `group_logits` of all groups side by side, if they are at hand already.
+            features_QD: any images.
+            keys: the classes, in the order of the columns wanted.
+            of_groups_QK: `group_logits` of all groups side by side, if they are at hand already.
         """
         if not keys:
             raise BadInputError("no class competes: this task was never learned")
-        if stored_QK is None:
-            stored_QK = torch.cat(
-                [self.group_logits(group, features_QD) for group in self.memory.groups], dim=1
-            )
         column = {key: i for i, key in enumerate(self.memory.keys)}
         missing = [key for key in keys if key not in column]
         if missing:
             raise BadInputError(f"classes that were never learned: {missing}")
-        logits_QK = stored_QK[:, [column[key] for key in keys]]
+        if of_groups_QK is None:
+            wanted = set(keys)
+            groups = [group for group in self.memory.groups if wanted.intersection(group.keys)]
+            column = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
+            of_groups_QK = torch.cat([self.group_logits(group, features_QD) for group in groups], dim=1)
+        return of_groups_QK[:, [column[key] for key in keys]]
+
+    @torch.no_grad()
+    def logits(
+        self, features_QD: Tensor, keys: Sequence[ClassKey], of_groups_QK: Tensor | None = None
+    ) -> Tensor:
+        """Logits Q x K of the classes that compete, refined on these queries if the model is transductive.
+
+        The arguments are those of `stored_logits`; `features_QD` must be the whole query set.
+        """
+        logits_QK = self.stored_logits(features_QD, keys, of_groups_QK)
         if not self.transductive:
             return logits_QK
         config = self.model.config
@@ -173,31 +193,43 @@ class ContinualCnaps(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         """What was learned, as plain values and tensors."""
         return {
+            "model": self.model.name,
+            "class_ids": self.config.class_ids,
             "encoding": self.encoding.state(),
             "memory": self.memory.state(),
             "classes_of_task": {
                 task: [list(key) for key in keys] for task, keys in self.classes_of_task.items()
             },
-            "class_ids": self.config.class_ids,
+            "experiences": sorted(self.experiences),
         }
 
     def set_extra_state(self, state: Any) -> None:
         """Take over what another model learned with the same settings."""
-        if state["encoding"]["kind"] != self.config.encoding or state["class_ids"] != self.config.class_ids:
-            raise ClCnapsError(
-                f"the saved state is of a stream with encoding {state['encoding']['kind']} and {state['class_ids']} "
-                f"class ids, not {self.config.encoding} and {self.config.class_ids}"
-            )
+        saved = (state["model"], state["encoding"]["kind"], state["class_ids"])
+        own = (self.model.name, self.config.encoding, self.config.class_ids)
+        if saved != own:
+            says = "the model {}, encoding {} and {} class ids"
+            raise ClCnapsError(f"the saved state is of {says.format(*saved)}; this is {says.format(*own)}")
+        device, dtype = self.model.device, self.model.dtype
         value = state["encoding"]["value"]
         self.encoding = StreamEncoding(
             self.config.encoding,
             state["encoding"]["tasks"],
-            None if value is None else value.to(self.model.device),
+            None if value is None else value.to(device, dtype),
         )
-        self.memory = ClassMemory.from_state(state["memory"], self.model.device)
+        self.memory = ClassMemory.from_state(state["memory"], device, dtype)
         self.classes_of_task = {
             int(task): tuple(ClassKey(*key) for key in keys)
             for task, keys in state["classes_of_task"].items()
         }
+        self.experiences = set(state["experiences"])
         self._network = None
         self.adaptations += 1
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ContinualCnaps:
+        """Take what was learned along when the weights move to another device or precision."""
+        before = (self.model.device, self.model.dtype)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if (self.model.device, self.model.dtype) != before:
+            self.set_extra_state(self.get_extra_state())
+        return self

@@ -104,7 +104,8 @@ class ClassMemory:
         missing = wanted - set(found)
         if missing:
             raise BadInputError(f"classes that were never learned: {sorted(missing)}")
-        order = torch.tensor([found.index(key) for key in keys], device=parts[0].means_KD.device)
+        place = {key: i for i, key in enumerate(found)}
+        order = torch.tensor([place[key] for key in keys], device=parts[0].means_KD.device)
         offsets = [sum(part.n_classes for part in parts[:i]) for i in range(len(parts))]
         joined = Statistics(
             torch.cat([part.counts_K for part in parts]),
@@ -141,12 +142,15 @@ class ClassMemory:
         ]
 
     @staticmethod
-    def from_state(state: Sequence[Mapping[str, Any]], device: torch.device) -> ClassMemory:
-        """The memory that `state` was made from."""
+    def from_state(
+        state: Sequence[Mapping[str, Any]], device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> ClassMemory:
+        """The memory that `state` was made from, for a model of this precision on this device."""
+        # Statistics are never kept in half precision, which cannot count.
+        dtype = torch.promote_types(dtype, torch.float32)
         groups = []
         for entry in state:
-            gaussians = {name: _moved(value, device) for name, value in entry["gaussians"].items()}
-            gaussians["shared"] = tuple(gaussians["shared"])
+            gaussians = {name: _moved(value, device, dtype) for name, value in entry["gaussians"].items()}
             statistics = entry["statistics"]
             groups.append(
                 ClassGroup(
@@ -154,7 +158,9 @@ class ClassMemory:
                     Gaussians(**gaussians),
                     None
                     if statistics is None
-                    else Statistics(**{name: _moved(value, device) for name, value in statistics.items()}),
+                    else Statistics(
+                        **{name: _moved(value, device, dtype) for name, value in statistics.items()}
+                    ),
                 )
             )
         return ClassMemory(tuple(groups))
@@ -167,9 +173,9 @@ def _fields(value: Gaussians | Statistics) -> dict[str, Any]:
     }
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
-        return value.to(device)
+        return value.to(device, dtype if value.is_floating_point() else value.dtype)
     if isinstance(value, list):
-        return [_moved(item, device) for item in value]
+        return tuple(_moved(item, device, dtype) for item in value)
     return value

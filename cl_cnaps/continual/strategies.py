@@ -6,14 +6,14 @@ the loader's order and without oversampling, because statistics must count every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
+from cl_cnaps.continual.batches import as_images, experience_images, plain_loader, task_of
 from cl_cnaps.continual.continual_cnaps import ClassIds, ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.memory import ClassKey
@@ -30,6 +30,9 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
 
     The model must be given images in [0, 1] (as `ToTensor` makes them) or uint8, grey or RGB, of any size: it
     resizes and normalises them itself.
+
+    Experiences that were not learned yet can be evaluated: all classes seen so far compete for them, and before
+    the first one every answer is class 0.
     """
 
     model_name: ClassVar[ModelName]
@@ -56,8 +59,9 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
             encoding: moving, first or averaging.
             head: single (all classes seen compete) or multi (the task label chooses the classes).
             class_ids: per-task where class ids start from zero in each experience.
-            query_scope: transductive, single head: refine on each experience alone, or on all that are evaluated
-                together. The multi head always refines on the experience, whose classes are the only candidates.
+            query_scope: transductive, single head: refine on each experience alone, or on all experiences learned
+                so far that are evaluated together. The multi head always refines on the experience, whose classes
+                are the only candidates.
             query_stream: transductive: where the unlabelled queries of each task are found while it is learned,
                 usually `benchmark.test_stream`; experience i of it belongs to training experience i. Only its
                 images are read.
@@ -88,7 +92,7 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
         self.head = head
         self.query_scope = query_scope
         self._query_stream = query_stream
-        self._evaluated: dict[int, Tensor] = {}
+        self._refined: dict[int, Tensor] = {}
 
     @property
     def learner(self) -> ContinualCnaps:
@@ -111,28 +115,36 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
 
     def make_train_dataloader(self, **loader: Any) -> None:
         """Every image once, in order: Avalanche's balanced loader repeats images of smaller tasks."""
-        self.dataloader = _plain_loader(self.adapted_dataset, self.train_mb_size, loader)
+        self.dataloader = plain_loader(self.adapted_dataset, self.train_mb_size, loader)
 
     def make_eval_dataloader(self, **loader: Any) -> None:
         """Every image once, in order."""
-        self.dataloader = _plain_loader(self.adapted_dataset, self.eval_mb_size, loader)
+        self.dataloader = plain_loader(self.adapted_dataset, self.eval_mb_size, loader)
 
     def training_epoch(self, **kwargs: Any) -> None:
-        """Learn the experience as a whole, then show plugins its batches with the model's answers."""
+        """Learn the experience as a whole, then show plugins its batches with the model's answers.
+
+        Those answers are of the stored classes, without refinement: the images are labelled, so there is nothing to
+        refine on.
+        """
         batches = list(self.dataloader)
+        if not batches:
+            raise BadInputError(
+                f"experience {self.experience.current_experience} has no images to learn from"
+            )
         images = torch.cat([as_images(batch[0]) for batch in batches])
         labels = torch.cat([batch[1] for batch in batches])
-        task = _one_task(torch.cat([batch[-1] for batch in batches]))
+        task = task_of(self.experience, batches)
         features = self.learner.learn(images, labels, task, self._queries_of_this_task())
-        logits = self._logits(features, task)
-        position = 0
-        for self.mbatch in batches:
+        self.learner.experiences.add(_number(self.experience))
+        keys = self._competing(task)
+        outputs = self._by_column(self.learner.stored_logits(features, keys), keys, task, labels)
+        for self.mbatch, output in _with_parts(batches, outputs):
             self._unpack_minibatch()
             self._before_training_iteration(**kwargs)
             self.loss = self._make_empty_loss()
             self._before_forward(**kwargs)
-            self.mb_output = logits[position : position + len(self.mb_y)]
-            position += len(self.mb_y)
+            self.mb_output = output
             self._after_forward(**kwargs)
             self.loss = self.loss + self.criterion()
             self._before_backward(**kwargs)
@@ -150,8 +162,12 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
                 f"{type(self).__name__} encodes a task from its unlabelled query images too: "
                 "pass query_stream=benchmark.test_stream"
             )
-        experience = self._query_stream[self.experience.current_experience]
-        return experience_images(experience, self.eval_mb_size)
+        number = _number(self.experience)
+        if number >= len(self._query_stream):
+            raise BadInputError(
+                f"query_stream has {len(self._query_stream)} experiences, none for training experience {number}"
+            )
+        return experience_images(self._query_stream[number], self.eval_mb_size)
 
     # Evaluation: whole query sets, nothing changes.
 
@@ -159,12 +175,12 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
     def eval(self, experiences: Any, **kwargs: Any) -> dict[str, Any]:
         """Evaluate experiences; see Avalanche's BaseTemplate.eval."""
         together = [experiences] if not isinstance(experiences, Iterable) else list(experiences)
-        self._evaluated = self._stream_logits(together) if self._refines_on_the_stream else {}
+        self._refined = self._refined_together(together) if self._refines_on_the_stream else {}
         try:
             metrics: dict[str, Any] = super().eval(together, **kwargs)
             return metrics
         finally:
-            self._evaluated = {}
+            self._refined = {}
 
     @property
     def _refines_on_the_stream(self) -> bool:
@@ -173,69 +189,68 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
     def eval_epoch(self, **kwargs: Any) -> None:
         """Classify the experience's queries as one set, then hand the answers out batch by batch."""
         batches = list(self.dataloader)
-        if self.experience.current_experience in self._evaluated:
-            logits = self._evaluated[self.experience.current_experience]
-        else:
-            features = self.learner.embed(torch.cat([as_images(batch[0]) for batch in batches]))
-            logits = self._logits(features, _one_task(torch.cat([batch[-1] for batch in batches])))
-        position = 0
-        for self.mbatch in batches:
+        if not batches:
+            return
+        task = task_of(self.experience, batches)
+        keys = self._competing(task)
+        if (logits_QK := self._refined.get(id(self.experience))) is None:
+            logits_QK = self._answer(torch.cat([as_images(batch[0]) for batch in batches]), keys)
+        outputs = self._by_column(logits_QK, keys, task, torch.cat([batch[1] for batch in batches]))
+        for self.mbatch, output in _with_parts(batches, outputs):
             self._unpack_minibatch()
             self._before_eval_iteration(**kwargs)
             self._before_eval_forward(**kwargs)
-            self.mb_output = logits[position : position + len(self.mb_y)]
-            position += len(self.mb_y)
+            self.mb_output = output
             self._after_eval_forward(**kwargs)
             self.loss = self.criterion()
             self._after_eval_iteration(**kwargs)
 
     def forward(self) -> Tensor:
-        """Logits of the current batch alone; the loops above use whole query sets instead."""
-        return self._logits(self.learner.embed(as_images(self.mb_x)), _one_task(self.mb_task_id))
+        """Logits of the current batch alone, for plugins; the loops above use whole query sets instead."""
+        task = task_of(self.experience, [self.mbatch])
+        keys = self._competing(task)
+        return self._by_column(self._answer(as_images(self.mb_x), keys), keys, task, self.mb_y)
 
-    def criterion(self) -> Tensor:
-        """The loss, with columns added for labels of the future, which are answered with a low score."""
-        missing = int(self.mb_y.max()) + 1 - self.mb_output.shape[1]
-        output = self.mb_output
-        if missing > 0:
-            output = torch.cat([output, _low(output).expand(-1, missing)], dim=1)
-        loss: Tensor = self._criterion(output, self.mb_y)
-        return loss
+    def _refined_together(self, experiences: Sequence[Any]) -> dict[int, Tensor]:
+        """Single-head logits of the experiences learned so far, refined on the queries of all of them.
 
-    def _stream_logits(self, experiences: Sequence[Any]) -> dict[int, Tensor]:
-        """Single-head logits of all experiences, refined on their queries together, in order of learning."""
-        known = set(self.learner.classes_of_task)
-        tasks = {exp.current_experience: exp for exp in experiences if set(exp.task_labels) <= known}
-        ordered = [tasks[index] for index in sorted(tasks)]
+        By the experience's identity, since a training and a test experience may have the same number. Put in order,
+        so that the order in which they are evaluated changes no digit.
+        """
+        known = {id(exp): exp for exp in experiences if _number(exp) in self.learner.experiences}
+        ordered = sorted(known.values(), key=lambda exp: (_number(exp), exp.origin_stream.name))
         if not ordered:
             return {}
         features = [self.learner.embed(experience_images(exp, self.eval_mb_size)) for exp in ordered]
-        keys = self.learner.memory.keys
-        parts = torch.split(self.learner.logits(torch.cat(features), keys), [len(part) for part in features])
-        return {
-            exp.current_experience: self._by_column(logits, keys, exp.task_label)
-            for exp, logits in zip(ordered, parts, strict=True)
-        }
+        logits = self.learner.logits(torch.cat(features), self.learner.memory.keys)
+        parts = torch.split(logits, [len(part) for part in features])
+        return {id(exp): part for exp, part in zip(ordered, parts, strict=True)}
 
-    def _logits(self, features: Tensor, task: int) -> Tensor:
-        keys = self.learner.memory.keys
-        if self.head == "multi":
-            keys = self.learner.classes_of_task.get(task, ())
+    def _competing(self, task: int) -> tuple[ClassKey, ...]:
+        """The classes that compete for a task's queries: for a task of the future all, of which none is right."""
+        own = self.learner.classes_of_task.get(task, ()) if self.head == "multi" else ()
+        return own or self.learner.memory.keys
+
+    def _answer(self, images: Tensor, keys: Sequence[ClassKey]) -> Tensor:
+        """Logits Q x K of a whole query set; K is 0 before anything is learned."""
         if not keys:
-            raise BadInputError(f"the multi head was asked about task {task}, which was never learned")
-        return self._by_column(self.learner.logits(features, keys), keys, task)
+            return torch.zeros(len(images), 0, device=self.device)
+        return self.learner.logits(self.learner.embed(images), keys)
 
-    def _by_column(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int) -> Tensor:
-        """Logits with class id c in column c; unseen ids get a low score.
+    def _by_column(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int, labels: Tensor) -> Tensor:
+        """Logits with class id c in column c; ids that do not compete get a low score.
 
         With per-task ids a class of another task has no column of its own that would be right to choose: it comes
-        after all ids, where choosing it counts as the mistake it is.
+        after all ids, where choosing it counts as the mistake it is. Labels are looked at for their number alone.
         """
-        width = 1 + max(key.label for key in self.learner.memory.keys)
+        width = 1 + max([int(labels.max()), *(key.label for key in self.learner.memory.keys)])
         foreign = [key for key in keys if key.task not in (-1, task)]
         column = {key: width + i for i, key in enumerate(foreign)}
         column |= {key: key.label for key in keys if key.task in (-1, task)}
-        full = _low(logits_QK).repeat(1, width + len(foreign))
+        if not keys:
+            return logits_QK.new_zeros(len(logits_QK), width)
+        # Low per query, so that it depends on nothing else in the batch, and finite, so that losses are.
+        full = (logits_QK.min(dim=1, keepdim=True).values - 100).repeat(1, width + len(foreign))
         full[:, [column[key] for key in keys]] = logits_QK
         return full
 
@@ -270,43 +285,15 @@ STRATEGIES: dict[ModelName, type[CnapsStrategy]] = {
 }
 
 
-def as_images(batch: Tensor) -> Tensor:
-    """A batch as uint8 N x 3 x H x W, from uint8 or from floats in [0, 1], grey or RGB."""
-    if batch.ndim == 3:
-        batch = batch[:, None]
-    if batch.ndim != 4 or batch.shape[1] not in (1, 3):
-        raise BadInputError(f"expected images N x 3 x H x W (or one channel), got shape {tuple(batch.shape)}")
-    if batch.is_floating_point():
-        low, high = float(batch.min()), float(batch.max())
-        if low < 0 or high > 1:
-            raise BadInputError(
-                f"expected images in [0, 1], found values from {low:.2f} to {high:.2f}: take the normalisation out of "
-                "the benchmark's transforms (the model does its own)"
-            )
-        batch = (batch * 255).round().to(torch.uint8)
-    return batch.expand(-1, 3, -1, -1)
+def _number(experience: Any) -> int:
+    """An experience's place in its stream; of a part of one, where its task may be known, the place of the whole."""
+    try:
+        whole = getattr(experience, "origin_experience", None) or experience
+    except ValueError:  # Avalanche hides it in streams without task boundaries
+        whole = experience
+    return int(whole.current_experience)
 
 
-def experience_images(experience: Any, batch_size: int) -> Tensor:
-    """All images of an experience in its evaluation form; labels are not looked at."""
-    loader = _plain_loader(experience.dataset.eval(), batch_size, {})
-    return torch.cat([as_images(batch[0]) for batch in loader])
-
-
-def _plain_loader(dataset: Any, batch_size: int, options: dict[str, Any]) -> DataLoader[Any]:
-    keep = ("num_workers", "pin_memory", "persistent_workers")
-    chosen = {key: options[key] for key in keep if options.get(key) is not None}
-    collate: Callable[..., Any] | None = getattr(dataset, "collate_fn", None)
-    return DataLoader(dataset, batch_size=batch_size, shuffle=False, collate_fn=collate, **chosen)
-
-
-def _one_task(task_labels: Tensor) -> int:
-    tasks = torch.unique(task_labels).tolist()
-    if len(tasks) != 1:
-        raise BadInputError(f"an experience must have one task label, this one has {tasks}")
-    return int(tasks[0])
-
-
-def _low(logits_QK: Tensor) -> Tensor:
-    """A score below every real one, per query, so that it depends on nothing else in the batch; Q x 1."""
-    return logits_QK.min(dim=1, keepdim=True).values - 100
+def _with_parts(batches: Sequence[Any], outputs: Tensor) -> Iterable[tuple[Any, Tensor]]:
+    """Each batch with its rows of the outputs."""
+    return zip(batches, torch.split(outputs, [len(batch[1]) for batch in batches]), strict=True)
