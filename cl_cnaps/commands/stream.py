@@ -79,9 +79,7 @@ BENCHMARK_NAMES = (
 @click.option(
     "--adaptation",
     type=click.Choice(["film", "none"]),
-    default="film",
-    show_default=True,
-    help="none: frozen features.",
+    help="none: frozen features.  [default: film if there are weights for it, else none]",
 )
 @options.backbone
 @options.weights
@@ -101,7 +99,11 @@ BENCHMARK_NAMES = (
 @options.seed
 @options.device
 @options.out("runs")
-@click.option("--resume", is_flag=True, help="Go on with a killed run of the same configuration.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Take up a killed run of the same configuration, or the record of a finished one.",
+)
 @click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
 @click.option(
     "--download/--no-download",
@@ -128,7 +130,9 @@ def stream(encoding: str, head: str, class_order: str | None, out: Path, resume:
     run = StreamRun(
         encoding="first",
         heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
-        class_order=tuple(name.strip() for name in class_order.split(",")) if class_order else None,
+        class_order=tuple(name.strip() for name in class_order.split(","))
+        if class_order is not None
+        else None,
         **asked,
     )
     # A baseline has no task encoding, so `all` would only repeat it.
@@ -170,7 +174,8 @@ def _report(records: list[StreamRecord], files: list[Path]) -> None:
     first = summaries[0]
     click.echo(f"data:     {first['data_source']}")
     click.echo(f"weights:  {first['weights_source']}")
-    click.echo(f"backbone: pre-trained on {first['backbone_pretraining']}")
+    pretraining = first["backbone_pretraining"]
+    click.echo(f"backbone: {'not pre-trained' if pretraining == 'none' else f'pre-trained on {pretraining}'}")
     for record in records:
         click.echo(f"record:   {record.path}")
     for path in files:

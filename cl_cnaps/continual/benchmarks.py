@@ -116,6 +116,9 @@ def source_name(benchmark: str) -> str:
 
 def plan_stream(config: StreamConfig, source: Source) -> StreamPlan:
     """Resolve a configuration against a source, refusing what the source cannot give."""
+    for what, value in (("seed", config.seed), ("seed of the class order", config.shuffle_classes or 0)):
+        if not 0 <= value < 2**32:  # a longer one would be cut into words that could be another draw's
+            raise BadInputError(f"the {what} is {value}; it must be in 0..{2**32 - 1}")
     info = BENCHMARKS.get(config.benchmark) or _for_any_source(source)
     tasks = _tasks(config, info, source)
     counts = {
@@ -135,14 +138,21 @@ def plan_stream(config: StreamConfig, source: Source) -> StreamPlan:
 
 
 def _for_any_source(source: Source) -> BenchmarkInfo:
-    """A person's own images: train and test folders if there are both, else one pool per class."""
-    if {"train", "test"} <= set(source.splits) and set(source.classes("train")) == set(
-        source.classes("test")
-    ):
+    """A person's own images: train and test folders if there are both, else one pool per class.
+
+    Splits of different classes, as in few-shot data sets, are pools; the test classes are taken.
+    """
+    splits = set(source.splits)
+    train, test = (set(source.classes(split)) if split in splits else set() for split in ("train", "test"))
+    if train and train == test:
         return BenchmarkInfo(source.name, 2, 100, "train", "test")
-    if len(source.splits) > 1 and "test" in source.splits:
-        return BenchmarkInfo(source.name, 2, 100, "test", "test")
-    return BenchmarkInfo(source.name, 2, 100, source.splits[-1], source.splits[-1])
+    if train & test:
+        raise BadInputError(
+            f"class {min(train ^ test)!r} of {source.name} is in only one of the splits train and test; put images of "
+            "every class into both, or all images into one"
+        )
+    pool = "test" if test else source.splits[-1]
+    return BenchmarkInfo(source.name, 2, 100, pool, pool)
 
 
 def _default_shots(config: StreamConfig, info: BenchmarkInfo, counts: dict[str, tuple[int, int]]) -> int:

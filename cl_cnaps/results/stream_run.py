@@ -18,8 +18,8 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import MODELS
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.results.journal import Journal
-from cl_cnaps.results.record import record_name
-from cl_cnaps.results.streams import StreamRecord, write_stream_record
+from cl_cnaps.results.record import find_record, record_name
+from cl_cnaps.results.streams import VERB, StreamRecord, read_stream_record, write_stream_record
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StreamRun:
     backbone: str | None = None
     backbone_weights: str = "auto"
     weights: str | None = None
-    adaptation: Literal["film", "none"] = "film"
+    adaptation: Literal["film", "none"] | None = None
     image_size: int | None = None
     baseline_on: Literal["features", "network"] | None = None
     query_scope: Literal["task", "stream"] = "task"
@@ -63,9 +63,12 @@ class Progress(Protocol):
 def run_and_record(
     asked: StreamRun, out: Path, *, resume: bool, progress: Progress, download: bool
 ) -> StreamRecord:
-    """Run a stream experiment and write its record."""
-    if asked.runs < 1:
-        raise BadInputError(f"at least 1 run is needed, {asked.runs} were asked for")
+    """Run a stream experiment and write its record.
+
+    With `resume`, runs that a killed process had finished are taken from its journal, and a record of the same
+    configuration that is finished already is returned as it is.
+    """
+    _check(asked)
     source = open_source(source_name(asked.benchmark), download=download)
     plan = plan_stream(
         StreamConfig(
@@ -82,9 +85,13 @@ def run_and_record(
     make = _cnaps(asked) if asked.model in MODELS else _baseline(asked)
     config = _config(asked, plan, make)
     name = record_name(asked.benchmark)
-    journal = Journal(out, "stream", name, config, resume=resume)
+    journal = Journal(out, VERB, name, config, resume=resume)
     title = f"{asked.model} {config['encoding'] or ''}".strip()
-    progress.plan(title, asked.runs, len(plan.tasks), len(journal.finished))
+    done = find_record(out, VERB, name, config) if resume and not journal.finished else None
+    finished = asked.runs if done is not None else len(journal.finished)
+    progress.plan(title, asked.runs, len(plan.tasks), finished)
+    if done is not None:
+        return read_stream_record(done.path)
     units = []
     for run in range(asked.runs):
         unit = journal.finished.get(f"run-{run}")
@@ -137,11 +144,39 @@ class _Maker:
     adaptation: str
 
 
-def _cnaps(asked: StreamRun) -> _Maker:
-    if asked.baseline_on is not None:
+def _check(asked: StreamRun) -> None:
+    """Refuse what would have no effect, so that nobody reads a result as that of an option it does not have."""
+    if asked.model not in MODELS and asked.model not in BASELINES:
+        raise BadInputError(f"unknown model {asked.model!r}; there are {', '.join([*MODELS, *BASELINES])}")
+    if asked.runs < 1:
+        raise BadInputError(f"at least 1 run is needed, {asked.runs} were asked for")
+    if asked.model in MODELS and asked.baseline_on is not None:
         raise BadInputError(
             f"--baseline-on is for baselines; {asked.model} always works on its adapted features"
         )
+    if asked.model in BASELINES and asked.weights is not None:
+        raise BadInputError(
+            f"--weights is for CNAPS models; the baseline {asked.model} uses the frozen backbone"
+        )
+    if asked.model in BASELINES and asked.adaptation == "film":
+        raise BadInputError(
+            f"--adaptation film is for CNAPS models; the baseline {asked.model} adapts no features"
+        )
+    if asked.model in BASELINES and asked.baseline_on not in (None, *BASELINES[asked.model].inputs):
+        raise BadInputError(
+            f"the baseline {asked.model} does not run on {asked.baseline_on}, only on "
+            f"{' and '.join(BASELINES[asked.model].inputs)}"
+        )
+    if asked.model != "transductive" and _refinement(asked):
+        raise BadInputError(f"refinement is the transductive model's; {asked.model} has none")
+    if asked.query_scope == "stream" and (asked.model != "transductive" or "single" not in asked.heads):
+        raise BadInputError(
+            "--query-scope stream is for the single head of the transductive model: other models do not look at the "
+            "query set as a whole, and the multi head always looks at the queries of one task"
+        )
+
+
+def _cnaps(asked: StreamRun) -> _Maker:
     loaded = load_model(
         asked.model,  # type: ignore[arg-type]  # checked by the caller
         backbone=asked.backbone,
@@ -149,6 +184,7 @@ def _cnaps(asked: StreamRun) -> _Maker:
         backbone_weights=asked.backbone_weights,
         adaptation=asked.adaptation,
         image_size=asked.image_size,
+        seed=asked.seed,
         device=asked.device,
         **_refinement(asked),
     )
@@ -168,13 +204,7 @@ def _cnaps(asked: StreamRun) -> _Maker:
 
 
 def _baseline(asked: StreamRun) -> _Maker:
-    info = BASELINES.get(asked.model)
-    if info is None:
-        raise BadInputError(f"unknown model {asked.model!r}; there are {', '.join([*MODELS, *BASELINES])}")
-    if asked.weights is not None:
-        raise BadInputError(
-            f"--weights is for CNAPS models; the baseline {asked.model} uses the frozen backbone"
-        )
+    info = BASELINES[asked.model]
     on = asked.baseline_on or info.inputs[0]
     # Baselines see the same images at the same size, whether or not they use the backbone.
     loaded = load_model(
@@ -183,6 +213,7 @@ def _baseline(asked: StreamRun) -> _Maker:
         backbone_weights=asked.backbone_weights,
         adaptation="none",
         image_size=asked.image_size,
+        seed=asked.seed,
         device=asked.device,
     )
     model = loaded.model
@@ -226,10 +257,7 @@ def _maker(
 
 def _refinement(asked: StreamRun) -> dict[str, int]:
     given = {"refine_min": asked.refine_min, "refine_max": asked.refine_max}
-    chosen = {key: value for key, value in given.items() if value is not None}
-    if chosen and asked.model != "transductive":
-        raise BadInputError(f"refinement is the transductive model's; {asked.model} has none")
-    return chosen
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _config(asked: StreamRun, plan: StreamPlan, make: _Maker) -> dict[str, Any]:
