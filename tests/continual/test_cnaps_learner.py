@@ -1,0 +1,143 @@
+"""The learner that keeps features and logits: as few embeddings as can be, and never a stale number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from continual.small_strategies import evaluated, make
+from continual.small_streams import PAIRS, benchmark_of, small_stream
+from models.small import small_model
+
+from cl_cnaps.continual.cnaps_learner import CnapsLearner
+from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.protocol import run_stream
+from cl_cnaps.continual.stream import accuracy
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.cnaps import MODELS, CnapsModel, ModelName
+
+AGAIN = ((0, 1), (1, 2), (3, 4), (0, 4, 5))
+"""Classes that come back, in company that splits their groups."""
+
+
+def count_embeddings(model: CnapsModel) -> Counter[bytes]:
+    """Every image that goes through the feature extractor from now on, and how often."""
+    seen: Counter[bytes] = Counter()
+    embed = model.embed_folded
+
+    def counting(images: torch.Tensor, *args: Any) -> torch.Tensor:
+        seen.update(image.numpy().tobytes() for image in images)
+        return embed(images, *args)
+
+    model.embed_folded = counting  # type: ignore[method-assign]
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("encoding", "adaptation"), [("first", "film"), ("moving", "none"), ("averaging", "none")]
+)
+@pytest.mark.parametrize(("name", "scope"), [("simple", "task"), ("transductive", "stream")])
+def test_each_image_is_embedded_once_while_the_features_stay(
+    name: ModelName, scope: Any, encoding: EncodingName, adaptation: str
+) -> None:
+    stream = small_stream()
+    model = small_model(name, adaptation=adaptation)
+    seen = count_embeddings(model)
+    run_stream(CnapsLearner(stream, model, encoding, scope), stream, ["single", "multi"], run=0)
+    assert len(seen) == sum(len(task.support_images) + len(task.query_images) for task in stream.tasks)
+    assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize("encoding", ["moving", "averaging"])
+def test_queries_are_embedded_anew_when_the_features_move(encoding: EncodingName) -> None:
+    stream = small_stream()
+    model = small_model("simple")
+    seen = count_embeddings(model)
+    run_stream(CnapsLearner(stream, model, encoding), stream, ["single", "multi"], run=0)
+    times = [{seen[image.numpy().tobytes()] for image in task.query_images} for task in stream.tasks]
+    assert times == [{3}, {2}, {1}]  # once at every step from the task's own on, for both heads together
+    assert {seen[image.numpy().tobytes()] for task in stream.tasks for image in task.support_images} == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "encoding"),
+    [
+        *((name, "task", "moving") for name in MODELS),
+        ("transductive", "stream", "averaging"),
+        ("transductive", "stream", "first"),
+        ("simple", "task", "first"),
+    ],
+)
+def test_it_answers_as_the_strategies_do_with_nothing_kept(
+    name: ModelName, scope: Any, encoding: EncodingName
+) -> None:
+    """At every step, both heads, over classes seen again: a logit kept too long would show here."""
+    stream = small_stream(AGAIN, shots=4, queries=3)
+    benchmark = benchmark_of(stream)
+    learner = CnapsLearner(stream, small_model(name), encoding, scope)
+    strategies = {
+        head: make(
+            name,
+            adaptation="film",
+            encoding=encoding,
+            head=head,
+            query_scope=scope,
+            query_stream=benchmark.test_stream,
+        )
+        for head in ("single", "multi")
+    }
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+        for head, strategy in strategies.items():
+            strategy.train(benchmark.train_stream[step])
+            answers = evaluated(strategy, benchmark.test_stream[: step + 1])
+            for task in range(step + 1):
+                predicted = learner.predict(task, head)
+                assert torch.equal(predicted, answers.outputs(task).argmax(dim=1))
+                assert accuracy(predicted, stream.tasks[task].query_labels) == answers.accuracy(task)
+
+
+def test_asking_one_head_or_task_first_changes_no_answer() -> None:
+    stream = small_stream(AGAIN, shots=4, queries=3)
+    model = small_model("transductive")
+    eager, lazy = (CnapsLearner(stream, model, "moving", "stream") for _ in range(2))
+    for step in range(len(stream.tasks)):
+        eager.learn(step)
+        lazy.learn(step)
+        for task in range(step + 1):
+            eager.predict(task, "multi")
+            eager.predict(task, "single")
+    for task in reversed(range(len(stream.tasks))):
+        for head in ("single", "multi"):
+            assert torch.equal(eager.predict(task, head), lazy.predict(task, head))
+
+
+def test_the_multi_head_answers_with_the_tasks_own_classes_alone() -> None:
+    stream = small_stream(AGAIN, shots=4, queries=3)
+    learner = CnapsLearner(stream, small_model("cnaps"), "first")
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+    for task, classes in enumerate(AGAIN):
+        assert set(learner.predict(task, "multi").tolist()) <= set(classes)
+
+
+def test_tasks_are_learned_in_order_and_predicted_after() -> None:
+    learner = CnapsLearner(small_stream(PAIRS), small_model("simple"), "first")
+    with pytest.raises(BadInputError, match="0 of 3 tasks have been learned; task 1 is not the next"):
+        learner.learn(1)
+    learner.learn(0)
+    with pytest.raises(BadInputError, match="1 tasks have been learned; task 1 cannot be predicted"):
+        learner.predict(1, "multi")
+
+
+def test_memory_grows_by_the_same_for_every_task_like_the_first() -> None:
+    stream = small_stream(((0, 1), (2, 3), (4, 5), (6, 7)))
+    learner = CnapsLearner(stream, small_model("transductive"), "averaging")
+    sizes = []
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+        sizes.append(learner.memory_bytes())
+    encoding = 64 * 4
+    assert sizes == [encoding + (step + 1) * (sizes[0] - encoding) for step in range(4)]
