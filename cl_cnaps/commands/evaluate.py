@@ -1,0 +1,269 @@
+"""`cl-cnaps evaluate`: accuracy on many few-shot tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cl_cnaps.commands import options
+
+if TYPE_CHECKING:
+    from cl_cnaps.evaluation.targets import Target
+    from cl_cnaps.evaluation.workers import Workers
+    from cl_cnaps.models.loading import LoadedModel
+    from cl_cnaps.results.few_shot import Result
+
+
+def _numbers(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...]:
+    """Whole numbers with commas between; nothing if the option is not given."""
+    if text is None:
+        return ()
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not whole numbers with commas between, such as 5,10") from None
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{min(numbers)} is less than 1")
+    return numbers
+
+
+@click.command()
+@click.argument("target")
+@click.option(
+    "--model",
+    type=click.Choice(["simple", "transductive", "cnaps", "protonet"]),
+    default="simple",
+    show_default=True,
+    help="Simple CNAPS, Transductive CNAPS, CNAPS, or prototypes with Euclidean distance.",
+)
+@options.backbone
+@options.weights
+@click.option(
+    "--adaptation",
+    type=click.Choice(["film", "none"]),
+    help="film: features adapted to each task; none: frozen features.  [default: film if there are weights for it, "
+    "else none]",
+)
+@click.option(
+    "--tasks", type=click.IntRange(min=1), default=600, show_default=True, help="Tasks of each data set."
+)
+@click.option(
+    "--ways",
+    callback=_numbers,
+    metavar="N,N,...",
+    help="Classes of a task.  [default: 5; mini, tiered: 5,10]",
+)
+@click.option(
+    "--shots",
+    callback=_numbers,
+    metavar="N,N,...",
+    help="Support images of each class.  [default: 5; mini, tiered: 1,5]",
+)
+@click.option("--queries", type=click.IntRange(min=1), help="Query images of each class.  [default: 10]")
+@click.option(
+    "--variable", is_flag=True, help="Ways and shots as Meta-Dataset draws them, new for every task."
+)
+@click.option(
+    "--vary-queries",
+    callback=_numbers,
+    metavar="N,N,...",
+    help="Repeat with each of these numbers of queries, on the same tasks; draws accuracy against them.",
+)
+@click.option(
+    "--refine-min", type=click.IntRange(min=0), help="Least steps of refinement (transductive).  [default: 2]"
+)
+@click.option(
+    "--refine-max",
+    type=click.IntRange(min=0),
+    help="Most steps of refinement (transductive).  [default: 4; mini, tiered: 10]",
+)
+@click.option(
+    "--specs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for testing.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
+    "[default: one for each core; with a GPU 0]",
+)
+@options.seed
+@options.device
+@options.out("runs")
+@options.quiet
+@options.as_json
+def evaluate(
+    target: str,
+    model: str,
+    backbone: str | None,
+    backbone_weights: str,
+    weights: str | None,
+    adaptation: str | None,
+    tasks: int,
+    ways: tuple[int, ...],
+    shots: tuple[int, ...],
+    queries: int | None,
+    variable: bool,
+    vary_queries: tuple[int, ...],
+    refine_min: int | None,
+    refine_max: int | None,
+    specs: Path | None,
+    workers: int | None,
+    seed: int,
+    device: str,
+    out: Path,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Measure accuracy on many few-shot tasks.
+
+    TARGET is meta-dataset (all of its data sets that are there), mini-imagenet, tiered-imagenet, or any source:
+    a name from `data list`, folder:PATH or records:PATH.
+
+    \b
+    Examples:
+      cl-cnaps evaluate mini-imagenet --model transductive
+      cl-cnaps evaluate meta-dataset --specs meta_dataset_specs --tasks 100
+      cl-cnaps evaluate folder:photos.zip --ways 5 --shots 1,5
+    """
+    if model != "transductive" and (refine_min is not None or refine_max is not None):
+        raise click.UsageError(f"--refine-min and --refine-max are for --model transductive, not for {model}")
+    from cl_cnaps.evaluation.targets import plan, refinement_steps, task_shapes
+    from cl_cnaps.evaluation.workers import Workers, usable_cores
+    from cl_cnaps.models.loading import load_model
+    from cl_cnaps.results.few_shot import write_few_shot_record
+    from cl_cnaps.results.plots.few_shot import draw_few_shot_figures
+
+    shapes = task_shapes(
+        target, ways=ways, shots=shots, queries=queries, variable=variable, vary_queries=vary_queries
+    )
+    planned = plan(target, shapes, specs=specs)
+    least, most = refinement_steps(target)
+    least = least if refine_min is None else refine_min
+    most = max(most, least) if refine_max is None else refine_max
+    loaded = load_model(
+        model,  # type: ignore[arg-type]
+        backbone=backbone,
+        backbone_weights=backbone_weights,
+        weights=weights,
+        adaptation=adaptation,  # type: ignore[arg-type]
+        seed=seed,
+        device=device,
+        refine_min=least,
+        refine_max=most,
+    )
+    if workers is None:
+        workers = usable_cores() if loaded.model.device.type == "cpu" else 0
+    with Workers(loaded.model, workers) as pool:
+        results = _run(pool, planned, loaded, tasks, seed, quiet=quiet, as_json=as_json)
+    record = write_few_shot_record(
+        out,
+        planned,
+        results,
+        loaded,
+        tasks=tasks,
+        seed=seed,
+        environment_extra={"device": str(loaded.model.device), "workers": workers, "seed": seed},
+    )
+    figures = draw_few_shot_figures(record)
+    if as_json:
+        if not quiet:
+            for missing in planned.missing:
+                click.echo(f"missing: {missing.title}: {missing.reason}", err=True)
+        return
+    if not quiet:
+        from rich.console import Console
+
+        from cl_cnaps.results.few_shot_tables import few_shot_table
+
+        Console().print(few_shot_table(record.entries, record.averages, record.missing), highlight=False)
+        click.echo()
+        for figure in figures:
+            click.echo(figure)
+    click.echo(record.path)
+
+
+def _run(
+    pool: Workers,
+    planned: Target,
+    loaded: LoadedModel,
+    tasks: int,
+    seed: int,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> list[Result]:
+    """Every data set and shape in turn; with `as_json`, each is printed when it is done."""
+    from cl_cnaps.data.source import total
+    from cl_cnaps.evaluation.run import run_tasks, with_packed_images
+    from cl_cnaps.results.few_shot import Result, few_shot_entry
+
+    size = loaded.model.backbone.info.image_size
+    results = []
+    with _progress(quiet or as_json) as bar:
+        for one in planned.sets:
+            with bar(f"{one.title}: reading images", total(one.tasks_of.images)) as advance:
+                images = with_packed_images(one.tasks_of, size, advance)
+            with bar(one.title, tasks * len(planned.shapes)) as advance:
+                report = _RunningMean(advance)
+                for outcome in run_tasks(
+                    pool, one.tasks_of, images, planned.shapes, tasks=tasks, seed=seed, progress=report
+                ):
+                    report.start_again()
+                    results.append(Result(one, outcome))
+                    if as_json:
+                        click.echo(json.dumps(few_shot_entry(planned.name, results[-1], loaded, seed)))
+    return results
+
+
+class _RunningMean:
+    """Tells a progress bar how many tasks are done and their mean accuracy."""
+
+    def __init__(self, advance: Callable[..., None]) -> None:
+        self._advance = advance
+        self._accuracies: list[float] = []
+
+    def start_again(self) -> None:
+        """Forget the tasks so far: others come now."""
+        self._accuracies.clear()
+
+    def __call__(self, scores: Sequence[Any]) -> None:
+        self._accuracies += [score.accuracy for score in scores]
+        if self._accuracies:
+            mean = sum(self._accuracies) / len(self._accuracies)
+            self._advance(len(scores), f"{100 * mean:.1f} %")
+        else:
+            self._advance(0, "embedding images")
+
+
+@contextmanager
+def _progress(silent: bool) -> Iterator[Callable[..., Any]]:
+    """Bars on standard error if a terminal is watching; yields what makes one."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=silent or not console.is_terminal
+    ) as progress:
+
+        @contextmanager
+        def bar(title: str, total: int) -> Iterator[Callable[..., None]]:
+            task = progress.add_task(title, total=total, note="")
+            yield lambda done, note="": progress.update(task, advance=done, note=note)
+            progress.remove_task(task)
+
+        yield bar

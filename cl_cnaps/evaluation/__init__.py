@@ -1,0 +1,1 @@
+"""Few-shot evaluation: which tasks of which data sets, scored over many tasks, with intervals and ranks."""

@@ -1,0 +1,123 @@
+"""Doing many independent pieces of work in other processes, or in this one, with the same result to the last bit.
+
+Every process computes with one thread. A sum in floating point depends on how many threads share it, so more than
+one would let the number of workers into the results; and two processes with a thread each embed more images a second
+than one with two.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.models.cnaps import CnapsModel
+
+Unit = TypeVar("Unit", contravariant=True)
+Result = TypeVar("Result", covariant=True)
+
+
+class Work(Protocol[Unit, Result]):
+    """What is done with a model, unit by unit; pickled once for each process."""
+
+    def __call__(self, model: CnapsModel, unit: Unit) -> Result:
+        """Do one unit."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """A model in `count` other processes; with none, in this process. Use it in a `with` statement."""
+
+    def __init__(self, model: CnapsModel, count: int) -> None:
+        if count < 0:
+            raise BadInputError(f"{count} workers were asked for; 0 is the fewest")
+        self.model = model
+        self.count = count
+        self._pool: ProcessPoolExecutor | None = None
+        self._works_done = 0
+
+    def __enter__(self) -> Workers:
+        if self.count:
+            # Spawned, not forked: a fork of a process whose threads have computed may hang. The model travels as
+            # bytes, since tensors sent as such go through shared memory, of which containers have little.
+            self._pool = ProcessPoolExecutor(
+                self.count, get_context("spawn"), _start, (pickle.dumps(self.model),)
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def each(self, work: Work[Unit, Result], units: Sequence[Unit]) -> Iterator[Result]:
+        """The results of `work` on every unit, in the order of the units."""
+        if self.count == 0:
+            with one_thread():
+                for unit in units:
+                    yield work(self.model, unit)
+            return
+        if self._pool is None:
+            raise ClCnapsError("workers were used outside their `with` statement")
+        self._works_done += 1
+        pickled = pickle.dumps(work)
+        try:
+            futures = [self._pool.submit(_do, self._works_done, pickled, unit) for unit in units]
+            for future in futures:
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise ClCnapsError(
+                f"one of {self.count} worker processes ended unexpectedly, perhaps for lack of memory; "
+                f"try fewer with --workers"
+            ) from error
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes with one thread within this."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Process:
+    """What a worker process keeps between units."""
+
+    model: CnapsModel
+    number = 0
+    work: Work[Any, Any]
+
+
+def _start(model: bytes) -> None:
+    torch.set_num_threads(1)
+    _Process.model = pickle.loads(model)
+
+
+def _do(number: int, work: bytes, unit: Any) -> Any:
+    if _Process.number != number:
+        _Process.work = pickle.loads(work)
+        _Process.number = number
+    return _Process.work(_Process.model, unit)

@@ -1,0 +1,70 @@
+"""The paper's few-shot tables: Meta-Dataset, mini-ImageNet and tiered-ImageNet."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+TrainedOn = Literal["benchmark", "imagenet"]
+"""The benchmark's own training classes; or ImageNet alone (of mini- and tiered-ImageNet: without the test classes)."""
+
+_TABLES: dict[tuple[str, TrainedOn], str] = {
+    ("meta-dataset", "benchmark"): "meta-dataset",
+    ("meta-dataset", "imagenet"): "meta-dataset-imagenet-only",
+    ("mini-tiered", "benchmark"): "mini-tiered",
+    ("mini-tiered", "imagenet"): "mini-tiered-feti",
+}
+_MINI_TIERED = ("mini-imagenet", "tiered-imagenet")
+_ABOUT_ROWS = ("name", "model", "ranks")
+
+
+@dataclass(frozen=True)
+class FewShotFigure:
+    """An accuracy in per cent, as printed, with the number after the ±."""
+
+    mean: float
+    interval: float
+    label: str
+    """The LaTeX label of the table in the paper."""
+
+
+def few_shot_figure(
+    data_set: str, shape: str, model: str, trained_on: TrainedOn = "benchmark"
+) -> FewShotFigure | None:
+    """The paper's cell for a data set, a shape of tasks (`variable`, `5-way 1-shot`, ...) and a model, if any."""
+    benchmark = "mini-tiered" if data_set in _MINI_TIERED else "meta-dataset"
+    if benchmark == "meta-dataset" and shape != "variable":
+        return None
+    table = _TABLES[benchmark, trained_on]
+    row: dict[str, Any] = next((row for row in _document()[table] if row.get("model") == model), {})
+    cell = row.get(data_set)
+    if benchmark == "mini-tiered" and cell is not None:
+        cell = cell.get(shape)
+    return None if cell is None else FewShotFigure(cell[0], cell[1], _document()["labels"][table])
+
+
+def meta_dataset_rows() -> dict[str, dict[str, tuple[float, float]]]:
+    """Every row of the Meta-Dataset table: method -> data set -> mean and half of the interval, per cent."""
+    return {
+        row["name"]: {key: (cell[0], cell[1]) for key, cell in row.items() if key not in _ABOUT_ROWS}
+        for row in _document()["meta-dataset"]
+    }
+
+
+def printed_ranks() -> dict[str, tuple[float, float, float]]:
+    """The average ranks that the paper prints: in-domain, out-of-domain, over all."""
+    return {row["name"]: tuple(row["ranks"]) for row in _document()["meta-dataset"]}
+
+
+def row_of(model: str) -> str | None:
+    """The name of a model's row in the Meta-Dataset table, if it has one."""
+    return next((row["name"] for row in _document()["meta-dataset"] if row.get("model") == model), None)
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("few_shot.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
