@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+# Tests run in several processes: each, and whatever it starts, keeps to one thread. Torch is not imported yet.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

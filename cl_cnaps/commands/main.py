@@ -9,6 +9,7 @@ import click
 
 from cl_cnaps import __version__
 from cl_cnaps.commands.data import data
+from cl_cnaps.commands.evaluate import evaluate
 from cl_cnaps.commands.plot import plot
 from cl_cnaps.commands.stream import stream
 from cl_cnaps.commands.weights import weights
@@ -34,5 +35,5 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and unlabelled pools."""
 
 
-for _verb in (stream, plot, data, weights):
+for _verb in (stream, evaluate, plot, data, weights):
     main.add_command(_verb)
