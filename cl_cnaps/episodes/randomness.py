@@ -16,6 +16,8 @@ class Purpose(IntEnum):
 
     EPISODE = 1
     MIXTURE = 2
+    SHAPE = 3
+    AUGMENTATION = 4
 
 
 def episode_generator(seed: int, index: int, purpose: Purpose, stream: int = 0) -> Generator:
