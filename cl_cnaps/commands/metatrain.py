@@ -1,0 +1,148 @@
+"""`cl-cnaps metatrain`: learn to adapt, from tasks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cl_cnaps.commands import options
+from cl_cnaps.commands.training_watch import TrainingWatch
+
+if TYPE_CHECKING:
+    from cl_cnaps.training.metatrain import Ending, MetaTraining
+    from cl_cnaps.training.recipe import Recipe
+
+EXIT_WORSE, EXIT_NOT_FINITE, EXIT_INTERRUPTED = 3, 4, 75
+
+
+@click.command()
+@click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out.")
+@click.option(
+    "--specs",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
+)
+@click.option("--backbone-weights", metavar="FILE|random", help="Instead of the recipe's: a state dict.")
+@click.option("--start", metavar="NAME|FILE", help="Instead of the recipe's: weights to begin from.")
+@click.option("--tasks", type=click.IntRange(min=1), help="Instead of the recipe's: tasks in all.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Instead of the recipe's: decides every random draw."
+)
+@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Processes that load tasks ahead; the tasks stay the same.")  # fmt: skip
+@options.device
+@options.out("runs")
+@options.as_json
+@options.quiet
+def metatrain(
+    recipe_file: Path, resume: bool, specs: Path | None, workers: int, device: str, out: Path, as_json: bool,
+    quiet: bool, **changes: Any,
+) -> None:  # fmt: skip
+    """Train a model's adaptation on tasks drawn as RECIPE.toml says.
+
+    Writes to OUT/metatrain/NAME: the checkpoint, the best weights, log.jsonl, curves for TensorBoard and, at the
+    end, weights.safetensors, which --weights of other commands takes. See docs/training.md for recipes.
+
+    \b
+    Exit codes: 0 finished; 1 error; 2 wrong usage;
+      3 stopped, since adapted features were worse than frozen ones at several validations in a row;
+      4 stopped before an update by a loss or gradient that is NaN or infinite (see not_finite.json);
+      75 SIGINT or SIGTERM came: saved, go on with --resume.
+
+    \b
+      cl-cnaps metatrain benchmarks/training/small.toml
+      cl-cnaps metatrain benchmarks/training/simple-resnet18-meta-dataset.toml --specs specs --backbone-weights b.pt
+      torchrun --nproc-per-node 4 --no-python cl-cnaps metatrain RECIPE.toml
+    """
+    from cl_cnaps.commands.torch_setup import set_up_torch
+    from cl_cnaps.results.environment import code_version
+    from cl_cnaps.training.building import build_model
+    from cl_cnaps.training.export import export
+    from cl_cnaps.training.metatrain import Ending, MetaTraining
+    from cl_cnaps.training.ranks import Ranks
+    from cl_cnaps.training.recipe import read_recipe
+    from cl_cnaps.training.task_data import open_data
+
+    set_up_torch()
+    recipe = _changed(read_recipe(recipe_file), changes)
+    folder = out / "metatrain" / recipe.name
+    with Ranks.join(device) as ranks, TrainingWatch(quiet or as_json or not ranks.first) as watch:
+        model, start = build_model(recipe)
+        if ranks.local_rank:
+            ranks.wait()  # the first process of each machine packs the images for all of them
+        data = open_data(recipe, model.backbone.info.image_size, specs=specs, progress=watch.packing)
+        if not ranks.local_rank:
+            ranks.wait()
+        training = MetaTraining(
+            recipe,
+            model.to(ranks.device),
+            data,
+            folder,
+            ranks,
+            watch,
+            about={"code": code_version(), "start": dict(start)},
+            resume=resume,
+            workers=workers,
+        )
+        ending = training.run()
+        if ranks.first:
+            files = [folder]
+            if ending in (Ending.FINISHED, Ending.WORSE_THAN_FROZEN):
+                more = {"tasks_in_all": training.progress.tasks, "ending": ending.value}
+                files.append(export(folder, more).path)
+            _report(training, ending, files, as_json, quiet)
+    codes = {
+        Ending.FINISHED: 0,
+        Ending.WORSE_THAN_FROZEN: EXIT_WORSE,
+        Ending.NOT_FINITE: EXIT_NOT_FINITE,
+        Ending.INTERRUPTED: EXIT_INTERRUPTED,
+    }
+    raise SystemExit(codes[ending])
+
+
+def _changed(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
+    """The recipe with what the command line says otherwise."""
+    given = {key: value for key, value in changes.items() if value is not None}
+    if (tasks := given.pop("tasks", None)) is not None:
+        recipe = replace(recipe, training=replace(recipe.training, tasks=tasks))
+    return replace(recipe, **given)
+
+
+def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: bool, quiet: bool) -> None:
+    progress, best = training.progress, training.progress.best
+    if as_json:
+        said = {
+            "ending": ending.value,
+            "tasks": progress.tasks,
+            "seconds": round(progress.seconds, 1),
+            "best": best,
+            "frozen": progress.frozen,
+            "files": [str(path) for path in files],
+        }
+        click.echo(json.dumps(said))
+        return
+    sentence = {
+        "finished": "finished",
+        "interrupted": "interrupted and saved; go on with --resume",
+        "worse than frozen features": f"stopped: adapted features were worse than frozen ones at "
+        f"{progress.worse_in_a_row} validations in a row. The best weights before that are kept",
+        "not finite": "stopped before the update: a number is NaN or infinite",
+    }[ending.value]
+    if quiet and ending.value in ("finished", "interrupted"):
+        return
+    click.echo(f"{sentence} ({progress.tasks:,} tasks, {progress.seconds / 60:.1f} minutes)", err=quiet)
+    if quiet:
+        return
+    if best is not None:
+        frozen = sum(progress.frozen.values()) / len(progress.frozen)
+        click.echo(
+            f"best:    {100 * best['mean']:.2f} % on validation tasks after {best['tasks']:,} tasks; "
+            f"frozen features {100 * frozen:.2f} %"
+        )
+    for path in files:
+        click.echo(f"{'weights' if path.suffix else 'run'}:{'' if path.suffix else '    '} {path}")

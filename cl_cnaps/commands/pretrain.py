@@ -1,0 +1,112 @@
+"""`cl-cnaps pretrain`: train a backbone as an image classifier."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cl_cnaps.commands import options
+from cl_cnaps.commands.training_watch import TrainingWatch
+
+
+@click.command()
+@click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out.")
+@click.option(
+    "--specs",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
+)
+@click.option(
+    "--backbone-weights",
+    default="random",
+    show_default=True,
+    metavar="auto|random|FILE",
+    help="Weights to begin from.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Instead of the recipe's: decides every random draw."
+)
+@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Processes that load batches ahead; the batches stay the same.")  # fmt: skip
+@options.device
+@options.out("runs")
+@options.as_json
+@options.quiet
+def pretrain(
+    recipe_file: Path, resume: bool, specs: Path | None, backbone_weights: str, seed: int | None, workers: int,
+    device: str, out: Path, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Train a backbone to tell the classes of one source apart, by the schedule in RECIPE.toml.
+
+    Writes to OUT/pretrain/NAME: the checkpoint, log.jsonl, curves for TensorBoard and, at the end,
+    backbone.safetensors, which --backbone-weights of other commands takes.
+
+    \b
+    Exit codes: 0 finished; 1 error; 2 wrong usage;
+      4 stopped before an update by a loss or gradient that is NaN or infinite (see not_finite.json);
+      75 SIGINT or SIGTERM came: saved, go on with --resume.
+
+    \b
+      cl-cnaps pretrain benchmarks/training/pretrain-resnet18-imagenet.toml --specs specs
+    """
+    from cl_cnaps.commands.metatrain import EXIT_INTERRUPTED, EXIT_NOT_FINITE
+    from cl_cnaps.commands.torch_setup import set_up_torch
+    from cl_cnaps.data import Source, open_source, packed
+    from cl_cnaps.data.source import total
+    from cl_cnaps.models.backbones import load_backbone
+    from cl_cnaps.models.loading import resolve_device
+    from cl_cnaps.results.environment import code_version
+    from cl_cnaps.training.class_pools import class_pool
+    from cl_cnaps.training.image_batches import ImageBatches
+    from cl_cnaps.training.metatrain import Ending
+    from cl_cnaps.training.pretrain import BACKBONE, Pretraining
+    from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise click.UsageError("pretrain runs in one process; only metatrain is shared out by torchrun")
+    set_up_torch()
+    recipe = read_pretrain_recipe(recipe_file)
+    recipe = recipe if seed is None else replace(recipe, seed=seed)
+    folder = out / "pretrain" / recipe.name
+    backbone = load_backbone(
+        recipe.backbone, weights=backbone_weights, image_size=recipe.image_size, seed=recipe.seed
+    )
+    size = backbone.info.image_size
+    with TrainingWatch(quiet or as_json, "batches") as watch:
+        source = open_source(recipe.source.name)
+        reader: Source = source
+        if recipe.pack:
+            images = total(source)
+            reader = packed(source, size, progress=lambda n: watch.packing(source.name, n, images))
+        assert recipe.source.train is not None
+        pool = class_pool(recipe.source, recipe.source.train, source, reader, specs=specs, seed=recipe.seed)
+        about = {"code": code_version(), "data": source.origin, "start": backbone.info.weights_source}
+        training = Pretraining(
+            recipe,
+            backbone,
+            ImageBatches(pool, recipe, size),
+            folder,
+            resolve_device(device),
+            watch,
+            about=about,
+            resume=resume,
+            workers=workers,
+        )
+        ending = training.run()
+    progress = training.progress
+    if as_json:
+        said = {"ending": ending.value, "batches": progress.batches, "accuracy": progress.accuracy}
+        click.echo(json.dumps({**said, "seconds": round(progress.seconds, 1), "folder": str(folder)}))
+    elif not quiet:
+        click.echo(f"{ending.value} ({progress.batches:,} batches, {progress.seconds / 60:.1f} minutes)")
+        if progress.accuracy is not None:
+            click.echo(f"accuracy: {100 * progress.accuracy:.2f} % of the validation images")
+        click.echo(f"run:      {folder}")
+        if ending is Ending.FINISHED:
+            click.echo(f"backbone: {folder / BACKBONE}")
+    raise SystemExit({Ending.FINISHED: 0, Ending.NOT_FINITE: EXIT_NOT_FINITE}.get(ending, EXIT_INTERRUPTED))

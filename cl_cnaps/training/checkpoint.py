@@ -1,0 +1,138 @@
+"""The state of a training between two steps, whole in one file that is replaced in one move.
+
+Tasks and their augmentation are functions of the seed and their number, so the number of tasks done stands for
+the state of every random generator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.models.tensor_files import load_exactly, read_metadata, write_tensors
+
+CHECKPOINT = "checkpoint.safetensors"
+_FORMAT = "cl-cnaps training 1"
+_MODEL, _OPTIMISER = "model.", "optimiser."
+
+
+@dataclass
+class Progress:
+    """How far a training is."""
+
+    tasks: int = 0
+    episodes: str = ""
+    """Digest over the episodes trained on, in order."""
+    validated: int | None = None
+    """Number of tasks at the last validation."""
+    frozen: dict[str, float] = field(default_factory=dict)
+    """Accuracy of frozen features on the validation tasks, by source."""
+    best: dict[str, Any] | None = None
+    """The validation with the highest mean accuracy so far."""
+    worse_in_a_row: int = 0
+    """Validations since adapted features were last as good as frozen ones."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds."""
+
+    recipe: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+def save_checkpoint(
+    folder: Path,
+    recipe: Mapping[str, Any],
+    progress: Any,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    *,
+    leave_out: tuple[str, ...] = (),
+) -> None:
+    """Write the state; tensors of the model whose names begin with one in `leave_out` never change and are not."""
+    tensors = {
+        f"{_MODEL}{name}": tensor
+        for name, tensor in model.state_dict().items()
+        if not name.startswith(leave_out or "\0")
+    }
+    for name, parameter in model.named_parameters():
+        for key, value in optimiser.state.get(parameter, {}).items():
+            if value is not None:
+                tensors[f"{_OPTIMISER}{name}:{key}"] = torch.as_tensor(value)
+    metadata = {
+        "format": _FORMAT,
+        "recipe": json.dumps(recipe, sort_keys=True),
+        "progress": json.dumps(asdict(progress), allow_nan=False),
+    }
+    write_tensors(folder / CHECKPOINT, tensors, metadata)
+
+
+def read_checkpoint(folder: Path) -> bytes:
+    """The bytes of the checkpoint in a run's folder."""
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        raise MissingDataError(f"there is no checkpoint to resume from in {folder} ({CHECKPOINT})")
+    if read_metadata(path).get("format") != _FORMAT:
+        raise ClCnapsError(f"{path} is not a checkpoint of a training of this program")
+    return path.read_bytes()
+
+
+def parse_checkpoint(content: bytes) -> Saved:
+    """A checkpoint from its bytes."""
+    # A safetensors file begins with the length of a JSON header, in which the metadata are.
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    said = header["__metadata__"]
+    return Saved(json.loads(said["recipe"]), json.loads(said["progress"]), load(content))
+
+
+def load_state(
+    saved: Saved, model: nn.Module, optimiser: torch.optim.Optimizer, *, leave_out: tuple[str, ...] = ()
+) -> None:
+    """Put a checkpoint's numbers into the model and the optimiser."""
+    own = model.state_dict()
+    tensors = {name: tensor for name, tensor in own.items() if name.startswith(leave_out or "\0")}
+    tensors |= {
+        name.removeprefix(_MODEL): tensor for name, tensor in saved.tensors.items() if name.startswith(_MODEL)
+    }
+    load_exactly(model, tensors, CHECKPOINT)
+    for name, parameter in model.named_parameters():
+        prefix = f"{_OPTIMISER}{name}:"
+        state = {
+            key.removeprefix(prefix): tensor
+            for key, tensor in saved.tensors.items()
+            if key.startswith(prefix)
+        }
+        if state:
+            # Counters stay where the optimiser keeps them; what has the parameter's shape goes with it.
+            optimiser.state[parameter] = {
+                key: tensor.to(parameter.device)
+                if tensor.shape == parameter.shape and tensor.ndim
+                else tensor
+                for key, tensor in state.items()
+            }
+
+
+def check_same_recipe(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse to go on under another recipe, except with more tasks where that changes nothing before."""
+    if saved == asked:
+        return
+    longer = json.loads(json.dumps(asked))
+    if saved.get("training", {}).get("schedule") == "constant":
+        longer["training"]["tasks"] = saved["training"]["tasks"]
+    if saved != longer:
+        differs = [key for key in sorted({*saved, *asked}) if saved.get(key) != longer.get(key)]
+        raise BadInputError(
+            f"cannot resume: the checkpoint was made by another recipe (it differs in {', '.join(differs)}). "
+            "Use that recipe, or start anew with another --out"
+        )

@@ -1,0 +1,155 @@
+"""The classes of a source that are for one purpose, such as training, and their images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_cnaps.data.catalog import known_set
+from cl_cnaps.data.conversion import images_by_class, record_splits
+from cl_cnaps.data.records import SPEC_FILE, RecordSource
+from cl_cnaps.data.source import CountedSource, Source
+from cl_cnaps.data.spec_making import by_fractions, matched
+from cl_cnaps.episodes import Episode, SplitSpec, read_spec
+from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.spec import ClassTable
+from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.training.recipe import SourcePart
+
+Places = tuple[tuple[str, str, int], ...]
+"""Where the images of a class are: split and class of the source, and how many."""
+
+
+@dataclass(frozen=True)
+class ClassPool:
+    """Classes and where their images are; `source` may be the packed form of what it was made from."""
+
+    name: str
+    source: Source
+    split: SplitSpec
+    """The classes, by the names that episodes have them by."""
+    places: Mapping[str, Places]
+    left_out: int
+    """Classes with fewer images than the recipe asks for."""
+
+    def load(self, episode: Episode, size: int) -> EpisodeBatch:
+        """The episode's images, uint8, with their labels."""
+        support = torch.empty(len(episode.support), 3, size, size, dtype=torch.uint8)
+        query = torch.empty(len(episode.query), 3, size, size, dtype=torch.uint8)
+        for position, name in enumerate(episode.class_names):
+            for images, rows in ((support, episode.support), (query, episode.query)):
+                own = np.flatnonzero(rows[:, 0] == position)
+                images[torch.from_numpy(own)] = self.images(name, rows[own, 1].tolist(), size)
+        return EpisodeBatch.of(episode, support, query)
+
+    def images(self, class_name: str, indices: Sequence[int], size: int) -> Tensor:
+        """Images of a class, which may lie in several splits of the source."""
+        places = self.places[class_name]
+        if len(places) == 1:
+            split, name, _ = places[0]
+            return self.source.images(split, name, indices, size)
+        wanted = np.asarray(indices)
+        images = torch.empty(len(wanted), 3, size, size, dtype=torch.uint8)
+        start = 0
+        for split, name, count in places:
+            here = np.flatnonzero((wanted >= start) & (wanted < start + count))
+            if len(here):
+                images[torch.from_numpy(here)] = self.source.images(
+                    split, name, (wanted[here] - start).tolist(), size
+                )
+            start += count
+        return images
+
+
+def class_pool(
+    part: SourcePart, split: str, source: CountedSource, packed: Source, *, specs: Path | None, seed: int
+) -> ClassPool:
+    """The classes of one split, as the recipe defines it.
+
+    Args:
+        part: what the recipe says of the source.
+        split: the name of the class split, as in `part.train` and `part.validate`.
+        source: the source, to look up classes in.
+        packed: what images are read from.
+        specs: folder of official specifications, if there is one.
+        seed: deals out classes where the recipe wants that.
+    """
+    if part.classes == "splits":
+        found, places = _own_split(source, split, part.grouped)
+    elif part.classes == "fractions":
+        found, places = _dealt(part, source, split, seed)
+    else:
+        found, places = _official(source, split, specs)
+    sizes = {name: sum(count for *_, count in places[name]) for name in found.classes.names}
+    kept = {name: size for name, size in sizes.items() if size >= part.min_images}
+    if not kept:
+        raise BadInputError(
+            f"{source.name} has no class with at least {part.min_images} images in split {split!r}"
+        )
+    return ClassPool(part.name, packed, found.restricted(kept), places, len(sizes) - len(kept))
+
+
+def _own_split(source: CountedSource, split: str, grouped: bool) -> tuple[SplitSpec, dict[str, Places]]:
+    counts = {name: source.count(split, name) for name in source.classes(split)}
+    groups: dict[str, tuple[str, ...]] = {}
+    for name in counts if grouped else ():
+        group = name.rpartition("/")[0]
+        groups[group] = (*groups.get(group, ()), name)
+    places: dict[str, Places] = {name: ((split, name, count),) for name, count in counts.items()}
+    return SplitSpec(ClassTable.of(counts), groups or None), places
+
+
+def _dealt(
+    part: SourcePart, source: CountedSource, split: str, seed: int
+) -> tuple[SplitSpec, dict[str, Places]]:
+    places = _all_places(source)
+    counts = {name: sum(count for *_, count in found) for name, found in places.items()}
+    spec = by_fractions(source.name, counts, part.fractions, seed)
+    if split not in spec.classes:
+        raise BadInputError(
+            f"{source.name}: classes are dealt out to {', '.join(spec.classes)}; there is no {split!r}"
+        )
+    chosen = [spec.class_names[i] for i in spec.classes[split]]
+    return SplitSpec(ClassTable.of({name: counts[name] for name in chosen})), places
+
+
+def _official(source: CountedSource, split: str, specs: Path | None) -> tuple[SplitSpec, dict[str, Places]]:
+    """The classes of the official split that the source has, in their alphabets or graph."""
+    official = read_spec(_spec_file(source, specs)).split(split)
+    own = _all_places(source)
+    names = official.classes.names
+    places = {names[i]: own[name] for i, name in matched(names, list(own)).items()}
+    if not places:
+        raise BadInputError(
+            f"no class of {source.name} is one of the {len(names)} classes of the official split {split}"
+        )
+    sizes = {name: sum(count for *_, count in found) for name, found in places.items()}
+    return official.restricted(sizes), places
+
+
+def _all_places(source: CountedSource) -> dict[str, Places]:
+    pieces = images_by_class(source, record_splits(source))
+    return {name: tuple((split, name, count) for split, count in found) for name, found in pieces.items()}
+
+
+def _spec_file(source: CountedSource, specs: Path | None) -> Path:
+    if isinstance(source, RecordSource):
+        return source.path / SPEC_FILE
+    known = known_set(source.name)
+    wanted = known.spec if known is not None and known.spec is not None else source.name
+    if specs is None:
+        raise MissingDataError(
+            f"the recipe splits {source.name} by its official specification: give --specs FOLDER with "
+            f"{wanted}_dataset_spec.json in it (from the repository google-research/meta-dataset)"
+        )
+    file = specs / f"{wanted}_dataset_spec.json"
+    if not file.is_file():
+        raise MissingDataError(
+            f"there is no {file.name} in {specs}, by which the recipe splits {source.name}"
+        )
+    return file

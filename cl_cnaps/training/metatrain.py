@@ -1,0 +1,291 @@
+"""Episodic training of a model's adaptation, from a recipe to a weight file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from cl_cnaps.data.atomic import write_text
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.weights import save_weights
+from cl_cnaps.training.checkpoint import (
+    CHECKPOINT,
+    Progress,
+    check_same_recipe,
+    load_state,
+    parse_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
+from cl_cnaps.training.export import BEST
+from cl_cnaps.training.interruption import Interruption
+from cl_cnaps.training.loading import one_by_one
+from cl_cnaps.training.log import TrainingLog
+from cl_cnaps.training.ranks import Ranks
+from cl_cnaps.training.recipe import Recipe
+from cl_cnaps.training.step import BadTask, StepScore, StoppedInStep, shares, train_step
+from cl_cnaps.training.task_data import RecipeData, Task
+from cl_cnaps.training.validation import (
+    InterruptedValidationError,
+    adapted_logits,
+    frozen_logits,
+    mean,
+    validate,
+)
+
+NOT_FINITE = "not_finite.json"
+_FROZEN_PARTS = ("backbone.",)
+"""Parts of the model that never change and are not in checkpoints."""
+
+
+class Ending(Enum):
+    """Why a training ended."""
+
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    WORSE_THAN_FROZEN = "worse than frozen features"
+    NOT_FINITE = "not finite"
+
+
+class Watch(Protocol):
+    """Is told how a training goes."""
+
+    def step(self, tasks: int, total: int, score: StepScore, seconds_left: float, rate: float) -> None:
+        """A step was made; `rate` is in tasks per second."""
+
+    def validated(
+        self, tasks: int, adapted: Mapping[str, float], frozen: Mapping[str, float], best: bool
+    ) -> None:
+        """The weights were validated."""
+
+    def say(self, text: str) -> None:
+        """Something a person should know."""
+
+
+Note = Callable[[str, int, Mapping[str, Any]], None]
+"""Writes numbers of one kind that belong to a number of tasks."""
+
+
+class MetaTraining:
+    """One training: its model, data and progress; `run` goes on until there is a reason to end."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: CnapsModel,
+        data: RecipeData,
+        folder: Path,
+        ranks: Ranks,
+        watch: Watch,
+        *,
+        about: Mapping[str, Any],
+        resume: bool = False,
+        workers: int = 0,
+    ) -> None:
+        """Begin a training in `folder`, or go on with the one there.
+
+        Args:
+            recipe: what to do.
+            model: the model to train, on the device of `ranks`.
+            data: the recipe's tasks.
+            folder: where the first process writes.
+            ranks: the processes that train together.
+            watch: is told how it goes (in the first process).
+            about: what the weight file says of its making, beyond the recipe and its data.
+            resume: go on from the checkpoint in the folder.
+            workers: processes that load tasks ahead; 0 loads them in this one.
+        """
+        self.recipe, self.model, self.data = recipe, model, data
+        self.folder, self.ranks, self.watch = folder, ranks, watch
+        self.workers = workers
+        self.about = {**about, "processes": ranks.world}
+        self.progress = Progress()
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimiser = torch.optim.Adam(parameters, lr=recipe.training.learning_rate)
+        digests = {name: said["digest"] for name, said in data.sources.items()}
+        self.identity: dict[str, Any] = json.loads(
+            json.dumps(
+                {**recipe.as_json(), "backbone_digest": model.backbone.digest(), "data_digests": digests}
+            )
+        )
+        if resume:
+            self._resume()
+        elif ranks.first and (folder / CHECKPOINT).exists():
+            raise BadInputError(
+                f"{folder} holds a training already: go on with it by --resume, or choose another --out"
+            )
+        self._saved_at = self.progress.tasks
+
+    def _resume(self) -> None:
+        content = read_checkpoint(self.folder) if self.ranks.first else None
+        saved = parse_checkpoint(self.ranks.share(content))
+        check_same_recipe(saved.recipe, self.identity)
+        load_state(saved, self.model, self.optimiser, leave_out=_FROZEN_PARTS)
+        self.progress = Progress(**saved.progress)
+
+    def run(self) -> Ending:
+        """Train to the end, or until a signal, a bad number, or adaptation that makes things worse."""
+        if self.ranks.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.folder / "recipe.json", json.dumps(self.identity, indent=2) + "\n")
+            with TrainingLog(self.folder, self.progress.tasks) as log:
+                return self._run(log.add)
+        return self._run(lambda *_: None)
+
+    def _run(self, note: Note) -> Ending:
+        total = self.recipe.training.tasks
+        with Interruption() as stop:
+            tasks = self._tasks()
+            while True:
+                started = time.monotonic()
+                try:
+                    if self._validation_is_due():
+                        self._validate(note, stop)
+                        self.progress.seconds += time.monotonic() - started
+                        self._save()
+                        patience = self.recipe.validation.patience
+                        if patience and self.progress.worse_in_a_row >= patience:
+                            return Ending.WORSE_THAN_FROZEN
+                    if self.progress.tasks >= total:
+                        return Ending.FINISHED
+                    started = time.monotonic()
+                    bad = self._step(tasks, note, stop, started)
+                except (StoppedInStep, InterruptedValidationError):
+                    self._save()
+                    return Ending.INTERRUPTED
+                if bad is not None:
+                    self._save()
+                    self._report(bad)
+                    return Ending.NOT_FINITE
+                if self.progress.tasks - self._saved_at >= self.recipe.training.checkpoint_every:
+                    self._save()
+
+    def _tasks(self) -> Iterator[Task]:
+        """This process's tasks from here to the end."""
+        per_step = self.recipe.training.tasks_per_step
+        mine = shares(self.progress.tasks, self.recipe.training.tasks, per_step, self.ranks)
+        return one_by_one(self.data.training, list(mine), self.workers)
+
+    def _step(
+        self,
+        tasks: Iterator[Task],
+        note: Note,
+        stop: Callable[[], bool],
+        started: float,
+    ) -> BadTask | None:
+        training, progress = self.recipe.training, self.progress
+        step = range(progress.tasks, min(progress.tasks + training.tasks_per_step, training.tasks))
+        own = len(step[self.ranks.rank :: self.ranks.world])
+        score = train_step(self.model, self.optimiser, islice(tasks, own), step, training, self.ranks, stop)
+        if isinstance(score, BadTask):
+            return score
+        digest = hashlib.sha256(progress.episodes.encode())
+        for index in step:
+            digest.update(bytes.fromhex(self.data.training.episode(index).digest()))
+        progress.episodes = digest.hexdigest()
+        progress.tasks = step.stop
+        seconds = time.monotonic() - started
+        progress.seconds += seconds
+        note(
+            "step",
+            progress.tasks,
+            {
+                "loss": score.loss,
+                "accuracy": score.accuracy,
+                "gradient_norm": score.gradient_norm,
+                "learning_rate": score.learning_rate,
+                "temperature": float(self.model.temperature.detach()),
+                "tasks_per_second": len(step) / seconds,
+            },
+        )
+        if self.ranks.first:
+            rate = progress.tasks / progress.seconds
+            self.watch.step(
+                progress.tasks, training.tasks, score, (training.tasks - progress.tasks) / rate, rate
+            )
+        return None
+
+    def _validation_is_due(self) -> bool:
+        tasks, before, every = self.progress.tasks, self.progress.validated, self.recipe.validation.every
+        if before is None or tasks // every > before // every:
+            return True
+        return tasks >= self.recipe.training.tasks and before < tasks
+
+    def _validate(self, note: Note, stop: Callable[[], bool]) -> None:
+        progress, model = self.progress, self.model.eval()
+        tasks, sets = self.recipe.validation.tasks, self.data.validation
+        frozen = progress.frozen or validate(
+            lambda batch: frozen_logits(model, batch), sets, tasks, self.ranks, stop
+        )
+        adapted = validate(lambda batch: adapted_logits(model, batch), sets, tasks, self.ranks, stop)
+        worse = mean(adapted) < mean(frozen)
+        best = progress.best is None or mean(adapted) > progress.best["mean"]
+        progress.frozen = frozen
+        progress.validated = progress.tasks
+        progress.worse_in_a_row = progress.worse_in_a_row + 1 if worse and progress.tasks else 0
+        if best:
+            progress.best = {"tasks": progress.tasks, "mean": mean(adapted), "accuracy": adapted}
+        if not self.ranks.first:
+            return
+        if best:
+            save_weights(self.folder / BEST, model, self._says())
+        scores = {
+            "adapted": adapted,
+            "frozen": frozen,
+            "mean": {"adapted": mean(adapted), "frozen": mean(frozen)},
+        }
+        note("validation", progress.tasks, scores)
+        self.watch.validated(progress.tasks, adapted, frozen, best)
+
+    def _says(self) -> dict[str, Any]:
+        """How the weights of this moment were made, as their file says it."""
+        return {
+            "recipe": self.recipe.as_json(),
+            "seed": self.recipe.seed,
+            "data": dict(self.data.sources),
+            "tasks": self.progress.tasks,
+            "episodes_digest": self.progress.episodes,
+            "validation": {
+                "adapted": (self.progress.best or {}).get("accuracy"),
+                "frozen": self.progress.frozen,
+            },
+            **self.about,
+        }
+
+    def _save(self) -> None:
+        if self.ranks.first:
+            save_checkpoint(
+                self.folder, self.identity, self.progress, self.model, self.optimiser, leave_out=_FROZEN_PARTS
+            )
+        self._saved_at = self.progress.tasks
+
+    def _report(self, bad: BadTask) -> None:
+        """Write which episode went wrong, so that it can be looked at."""
+        if not self.ranks.first:
+            return
+        episode = self.data.training.episode(bad.index)
+        said = {
+            "task": bad.index,
+            "reason": bad.reason,
+            "seed": episode.seed,
+            "source": episode.source,
+            "classes": list(episode.class_names),
+            "support": episode.support.tolist(),
+            "query": episode.query.tolist(),
+            "digest": episode.digest(),
+            "tasks_learned_before": self.progress.tasks,
+        }
+        write_text(self.folder / NOT_FINITE, json.dumps(said, indent=2) + "\n")
+        self.watch.say(
+            f"task {bad.index} (source {episode.source}): {bad.reason}; stopped before the update. "
+            f"The episode is in {self.folder / NOT_FINITE}"
+        )

@@ -1,0 +1,231 @@
+"""A meta-training recipe: everything that decides which weights come out, in one TOML file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cl_cnaps.data.catalog import known_set
+from cl_cnaps.episodes import MetaDatasetConfig
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.backbones import DEFAULT_BACKBONE
+from cl_cnaps.models.config import CnapsConfig
+from cl_cnaps.training.tables import checked, from_table, read_toml
+
+HELD_OUT = ("mnist", "cifar10", "cifar100", "traffic_sign")
+"""What the paper tests out of domain, and so no recipe trains on unless it says so."""
+
+
+@dataclass(frozen=True)
+class SourcePart:
+    """One source of images: which of its classes are for training, which for validation."""
+
+    name: str
+    """As in `open_source`."""
+    classes: Literal["splits", "spec", "fractions"] = "splits"
+    """Where class splits come from: the source's own splits, an official dataset_spec.json, or a random deal."""
+    train: str | None = None
+    """The split to train on; none if not given. TRAIN, VALID, TEST where there is a spec or a deal."""
+    validate: str | None = None
+    """The split to validate on; none if not given."""
+    weight: float = 1.0
+    """Share of the training tasks, relative to the other sources."""
+    min_images: int = 2
+    """Classes with fewer images are left out."""
+    grouped: bool = False
+    """Draw the classes of a task from one group: of the spec, or else those whose names share a folder."""
+    fractions: tuple[float, float, float] = (0.7, 0.15, 0.15)
+    """How many classes are TRAIN, VALID and TEST when they are dealt out at random by the recipe's seed."""
+
+    def __post_init__(self) -> None:
+        if self.train is None and self.validate is None:
+            raise BadInputError(f"source {self.name} is used neither to train nor to validate")
+        if self.train is not None and self.train == self.validate:
+            raise BadInputError(f"source {self.name} trains and validates on the same split {self.train!r}")
+        if not 0 < self.weight < math.inf:
+            raise BadInputError(f"source {self.name} has the weight {self.weight}; it must be positive")
+
+
+@dataclass(frozen=True)
+class RangeTasks:
+    """Tasks whose way and shot are drawn uniformly from ranges."""
+
+    ways: tuple[int, int] = (5, 10)
+    shots: tuple[int, int] = (1, 10)
+    queries: int = 8
+    """Query images of each class."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("ways", 2), ("shots", 1)):
+            low, high = getattr(self, name)
+            if not least <= low <= high:
+                raise BadInputError(f"{name} are {low} to {high}: {least} <= first <= second is needed")
+        if self.queries < 1:
+            raise BadInputError(f"queries is {self.queries}; at least 1 is needed")
+
+
+TaskShape = RangeTasks | MetaDatasetConfig
+_SHAPES: Mapping[str, type[RangeTasks] | type[MetaDatasetConfig]] = {
+    "ranges": RangeTasks,
+    "meta-dataset": MetaDatasetConfig,
+}
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to all images of a training task alike; each share is of tasks."""
+
+    low_resolution: int = 32
+    low_resolution_share: float = 0.0
+    """Shown at `low_resolution` pixels, as small photographs are."""
+    invert_share: float = 0.0
+    """Black for white."""
+    grey_share: float = 0.0
+    rotate_share: float = 0.0
+    """Turned by 90, 180 or 270 degrees."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name.endswith("_share") and not 0 <= value <= 1:
+                raise BadInputError(f"{name} is {value}; a share is 0 to 1")
+        if self.low_resolution < 4:
+            raise BadInputError(f"low_resolution is {self.low_resolution}; at least 4 pixels are needed")
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How weights are learned: Adam on the mean query cross-entropy of the tasks of a step."""
+
+    tasks: int
+    """Tasks in all."""
+    tasks_per_step: int = 16
+    learning_rate: float = 5e-4
+    warm_up_steps: int = 0
+    """Steps over which the learning rate rises linearly to its value."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """cosine: falls to nothing at the last task."""
+    film_regulariser: float = 0.001
+    """Times the adaptation's regularisation, added for every task (not divided by the tasks of a step)."""
+    clip_norm: float | None = None
+    """Largest norm of a step's gradient; larger ones are scaled down."""
+    through_refinement: bool = False
+    """Transductive+: the loss is of the refined logits (transductive model only)."""
+    images_at_once: int | None = None
+    """Bounds memory: networks see at most so many images at once and repeat their forward pass for the
+    gradient, which is the same to rounding. By default a task is one piece."""
+    checkpoint_every: int = 1000
+    """Tasks between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "tasks_per_step", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"{name} is {getattr(self, name)}; at least 1 is needed")
+        if self.images_at_once is not None and self.images_at_once < 1:
+            raise BadInputError(f"images_at_once is {self.images_at_once}; at least 1 is needed")
+        if not 0 < self.learning_rate < math.inf:
+            raise BadInputError(f"learning_rate is {self.learning_rate}; it must be positive")
+        if min(self.warm_up_steps, self.film_regulariser) < 0 or (
+            self.clip_norm is not None and self.clip_norm <= 0
+        ):
+            raise BadInputError(
+                "warm_up_steps and film_regulariser must not be negative, clip_norm must be positive"
+            )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """When and on what the weights are compared, with each other and with frozen features."""
+
+    every: int
+    """Tasks between two validations."""
+    tasks: int = 100
+    """Validation tasks of each source: the same ones every time."""
+    patience: int = 3
+    """Stop when adapted features were worse than frozen ones at so many validations in a row; 0: never."""
+    augmented: bool = False
+    """Whether validation tasks are augmented as training tasks are."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.tasks < 1 or self.patience < 0:
+            raise BadInputError("validation needs every >= 1, tasks >= 1 and patience >= 0")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One meta-training."""
+
+    name: str
+    """Names the folder of the run and, by default, the weights."""
+    model: CnapsConfig
+    sources: tuple[SourcePart, ...]
+    training: Optimisation
+    validation: Validation
+    tasks: TaskShape = field(default_factory=RangeTasks)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    backbone_weights: str = "auto"
+    start: str | None = None
+    """Weight file, or name of weights, to begin from: all that has the same name and shape is taken over."""
+    pack: bool = True
+    """Decode and resize each source once, into a file in the cache folder."""
+    held_out: tuple[str, ...] = HELD_OUT
+    """Sources that must not be trained on."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.sources]
+        if len(set(names)) != len(names):
+            raise BadInputError(f"recipe {self.name}: a source is named twice: {', '.join(names)}")
+        if not any(part.train for part in self.sources):
+            raise BadInputError(f"recipe {self.name}: no source is trained on (key `train` of a source)")
+        if not any(part.validate for part in self.sources):
+            raise BadInputError(f"recipe {self.name}: no source is validated on (key `validate` of a source)")
+        held_out = {_canonical(name) for name in self.held_out}
+        for part in self.sources:
+            if part.train is not None and _canonical(part.name) in held_out:
+                raise BadInputError(
+                    f"recipe {self.name} trains on {part.name}, which is held out to be tested out of domain; "
+                    "leave it out, or take it off `held_out`"
+                )
+        if self.model.adaptation == "none":
+            raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
+        if self.training.through_refinement and self.model.model != "transductive":
+            raise BadInputError(
+                f"recipe {self.name}: through_refinement is for the transductive model, not {self.model.model}"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole recipe as JSON holds it."""
+        return {**asdict(self), "tasks": {"sampler": shape_name(self.tasks), **asdict(self.tasks)}}
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from its file."""
+    return parse_recipe(read_toml(path), path.name, path.stem)
+
+
+def parse_recipe(content: Mapping[str, Any], where: str, name: str) -> Recipe:
+    """A recipe from the content of a TOML file; it is called `name` if it does not say its own."""
+    table: dict[str, Any] = {"name": name, **content}
+    model, shape = dict(table.pop("model", {})), dict(table.pop("tasks", {}))
+    # The usual configuration of the backbone, then what the recipe sets otherwise.
+    usual = CnapsConfig.for_backbone(model.get("model", "simple"), model.get("backbone", DEFAULT_BACKBONE))
+    config = replace(usual, **checked(CnapsConfig, model, f"{where}: model"))
+    sampler = shape.pop("sampler", "ranges")
+    if sampler not in _SHAPES:
+        raise BadInputError(f"{where}: tasks.sampler must be one of {', '.join(_SHAPES)}, got {sampler!r}")
+    tasks = from_table(_SHAPES[sampler], shape, f"{where}: tasks")
+    return Recipe(model=config, tasks=tasks, **checked(Recipe, table, where, elsewhere=("model", "tasks")))
+
+
+def shape_name(shape: TaskShape) -> str:
+    """What the `sampler` of these tasks is called in a recipe."""
+    return next(name for name, kind in _SHAPES.items() if isinstance(shape, kind))
+
+
+def _canonical(name: str) -> str:
+    known = known_set(name)
+    return known.name if known is not None else name

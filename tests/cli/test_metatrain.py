@@ -1,0 +1,259 @@
+"""`metatrain` and `pretrain` as a person starts, kills and resumes them, on a small timm network and folders of images."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from cl_cnaps.commands.metatrain import metatrain
+from cl_cnaps.commands.pretrain import pretrain
+from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.tensor_files import read_metadata, read_tensors
+from cl_cnaps.models.weights import describe
+
+RECIPE = """
+backbone_weights = "random"
+
+[model]
+model = "simple"
+backbone = "timm:test_resnet"
+image_size = 32
+encoder = {{ norm = "batch", image_size = 32 }}
+
+[tasks]
+ways = [2, 3]
+shots = [1, 2]
+queries = 2
+
+[[sources]]
+name = "folder:{images}"
+classes = "fractions"
+train = "TRAIN"
+validate = "VALID"
+fractions = [0.5, 0.5, 0.0]
+
+[augmentation]
+low_resolution = 16
+low_resolution_share = 0.5
+
+[training]
+tasks = {tasks}
+tasks_per_step = 2
+learning_rate = 1e-3
+checkpoint_every = 2
+
+[validation]
+every = 16
+tasks = 2
+patience = 0
+"""
+
+PRETRAIN = """
+backbone = "timm:test_resnet"
+image_size = 32
+epochs = 2
+batch_size = 8
+learning_rate = 0.05
+drop_every = 1
+validation_share = 0.25
+checkpoint_every = 1
+
+[source]
+name = "folder:{images}"
+train = "all"
+"""
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight classes of eight images."""
+    root = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for k in range(8):
+        (root / f"class{k}").mkdir()
+        colour = rng.integers(0, 150, 3)
+        for i in range(8):
+            pixels = (colour + rng.integers(0, 100, (32, 32, 3))).astype(np.uint8)
+            Image.fromarray(pixels).save(root / f"class{k}" / f"{i}.png")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CL_CNAPS_CACHE", str(tmp_path / "cache"))
+
+
+def recipe(folder: Path, images: Path, text: str = RECIPE, tasks: int = 40) -> Path:
+    path = folder / "tiny.toml"
+    path.write_text(text.format(images=images, tasks=tasks))
+    return path
+
+
+def run(command: click.Command, *arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def started(command: str, *arguments: object) -> subprocess.Popen[str]:
+    """The command in a process of its own, with as many threads as this one."""
+    script = f"from cl_cnaps.commands.{command} import {command} as verb; verb()"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for(checkpoint: Path, key: str, count: int, process: subprocess.Popen[str]) -> None:
+    """Until the checkpoint says that so much is done."""
+    for _ in range(3000):
+        assert process.poll() is None, process.communicate()
+        if checkpoint.is_file() and json.loads(read_metadata(checkpoint)["progress"])[key] >= count:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{checkpoint} was not written in time")
+
+
+def same_tensors(one: Path, other: Path) -> None:
+    tensors, others = read_tensors(one), read_tensors(other)
+    assert set(tensors) == set(others)
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, others[name]), name
+
+
+def test_kill_and_resume_equals_a_straight_run(tmp_path: Path, images: Path) -> None:
+    """2N tasks straight; and N, kill -9, N more: bit for bit the same weights, optimiser, episodes and export."""
+    toml = recipe(tmp_path, images)
+    straight = run(metatrain, toml, "--out", tmp_path / "straight", "--device", "cpu", "--json")
+    assert straight.exit_code == 0, straight.output
+    killed = tmp_path / "killed" / "metatrain" / "tiny"
+    process = started("metatrain", toml, "--out", tmp_path / "killed", "--device", "cpu")
+    wait_for(killed / "checkpoint.safetensors", "tasks", 10, process)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = json.loads(read_metadata(killed / "checkpoint.safetensors")["progress"])["tasks"]
+    assert 10 <= done < 40, "it was killed in the middle"
+    refused = run(metatrain, toml, "--out", tmp_path / "killed", "--device", "cpu")
+    assert isinstance(refused.exception, ClCnapsError)
+    resumed = run(metatrain, toml, "--out", tmp_path / "killed", "--device", "cpu", "--resume", "--json")
+    assert resumed.exit_code == 0, resumed.output
+    whole = tmp_path / "straight" / "metatrain" / "tiny"
+    for name in ("checkpoint.safetensors", "best.safetensors", "weights.safetensors"):
+        same_tensors(whole / name, killed / name)
+    one, other = (
+        json.loads(read_metadata(f / "checkpoint.safetensors")["progress"]) for f in (whole, killed)
+    )
+    assert one["episodes"] == other["episodes"]
+    assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    said, said_too = (json.loads(result.stdout) for result in (straight, resumed))
+    assert said["tasks"] == said_too["tasks"] == 40
+    assert said["best"] == said_too["best"]
+
+    # What comes out is used like any weights, and says how it was made.
+    weights = whole / "weights.safetensors"
+    about = describe(weights).training
+    assert about["recipe"]["training"]["tasks_per_step"] == 2
+    assert about["data"][f"folder:{images}"]["digest"]
+    assert about["tasks_in_all"] == 40
+    assert "commit" in about["code"]
+    assert read_tensors(weights)["adaptation.trunk.0.weight"].dtype == torch.float16
+    assert load_model("simple", weights=weights).model.config.backbone == "timm:test_resnet"
+
+
+def test_a_signal_saves_and_says_so(tmp_path: Path, images: Path) -> None:
+    toml = recipe(tmp_path, images, tasks=100_000)
+    folder = tmp_path / "runs" / "metatrain" / "tiny"
+    process = started("metatrain", toml, "--out", tmp_path / "runs", "--device", "cpu", "--json")
+    wait_for(folder / "checkpoint.safetensors", "tasks", 2, process)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    said = json.loads(output)
+    assert said["ending"] == "interrupted"
+    assert json.loads(read_metadata(folder / "checkpoint.safetensors")["progress"])["tasks"] == said["tasks"]
+    assert not (folder / "weights.safetensors").exists()
+
+
+def test_what_a_person_sees(tmp_path: Path, images: Path) -> None:
+    toml = recipe(tmp_path, images)
+    result = run(metatrain, toml, "--out", tmp_path, "--tasks", 4, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "packing 64 images" in result.stderr
+    assert "after 0 tasks: validation" in result.stderr
+    assert "4 of 4 tasks: loss" in result.stderr
+    assert "tasks/s" in result.stderr
+    assert "left" in result.stderr
+    assert "finished (4 tasks" in result.stdout
+    assert "weights.safetensors" in result.stdout.splitlines()[-1]
+
+    start = tmp_path / "metatrain" / "tiny" / "weights.safetensors"
+    text = (
+        toml.read_text()
+        .replace('model = "simple"', 'model = "transductive"')
+        .replace('backbone_weights = "random"', f'start = "{start}"')
+    )
+    warm = tmp_path / "warm.toml"
+    warm.write_text(text)
+    result = run(metatrain, warm, "--out", tmp_path, "--tasks", 2, "--device", "cpu", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.output == ""
+    about = describe(tmp_path / "metatrain" / "warm" / "weights.safetensors").training["start"]
+    assert about["digest"] == describe(start).digest
+    assert about["new"]
+    assert all("lstm" in name for name in about["new"])
+
+
+def test_a_random_backbone_must_be_asked_for(tmp_path: Path, images: Path) -> None:
+    text = RECIPE.replace('backbone_weights = "random"', "").replace("timm:test_resnet", "resnet18")
+    result = run(metatrain, recipe(tmp_path, images, text), "--out", tmp_path, "--device", "cpu")
+    assert isinstance(result.exception, ClCnapsError)
+    assert "--backbone-weights" in str(result.exception)
+
+
+def test_pretrain_kill_and_resume(tmp_path: Path, images: Path) -> None:
+    toml = recipe(tmp_path, images, PRETRAIN)
+    straight = run(pretrain, toml, "--out", tmp_path / "straight", "--device", "cpu", "--json")
+    assert straight.exit_code == 0, straight.output
+    said = json.loads(straight.stdout)
+    assert said["batches"] == 2 * 6, "48 of 64 images, in batches of 8, twice"
+    assert 0 <= said["accuracy"] <= 1
+    killed = tmp_path / "killed" / "pretrain" / "tiny"
+    process = started("pretrain", toml, "--out", tmp_path / "killed", "--device", "cpu")
+    wait_for(killed / "checkpoint.safetensors", "batches", 3, process)
+    process.kill()
+    process.communicate()
+    resumed = run(pretrain, toml, "--out", tmp_path / "killed", "--device", "cpu", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    whole = tmp_path / "straight" / "pretrain" / "tiny"
+    for name in ("checkpoint.safetensors", "backbone.safetensors"):
+        same_tensors(whole / name, killed / name)
+
+    # The file is what --backbone-weights takes.
+    toml = recipe(tmp_path, images)
+    file = killed / "backbone.safetensors"
+    result = run(
+        metatrain, toml, "--out", tmp_path, "--tasks", 2, "--device", "cpu", "--backbone-weights", file, "-q"
+    )
+    assert result.exit_code == 0, result.output
+    made = describe(tmp_path / "metatrain" / "tiny" / "weights.safetensors")
+    assert made.backbone_source == "backbone.safetensors"
+
+
+def test_pretrain_is_not_for_torchrun(tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = run(pretrain, recipe(tmp_path, images, PRETRAIN), "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "one process" in result.output
