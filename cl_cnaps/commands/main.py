@@ -10,7 +10,9 @@ import click
 from cl_cnaps import __version__
 from cl_cnaps.commands.data import data
 from cl_cnaps.commands.evaluate import evaluate
+from cl_cnaps.commands.metatrain import metatrain
 from cl_cnaps.commands.plot import plot
+from cl_cnaps.commands.pretrain import pretrain
 from cl_cnaps.commands.stream import stream
 from cl_cnaps.commands.weights import weights
 from cl_cnaps.errors import ClCnapsError
@@ -35,5 +37,5 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and unlabelled pools."""
 
 
-for _verb in (stream, evaluate, plot, data, weights):
+for _verb in (stream, evaluate, metatrain, pretrain, plot, data, weights):
     main.add_command(_verb)
