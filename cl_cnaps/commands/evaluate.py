@@ -50,6 +50,9 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
     "else none]",
 )
 @click.option(
+    "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
+)
+@click.option(
     "--tasks", type=click.IntRange(min=1), default=600, show_default=True, help="Tasks of each data set."
 )
 @click.option(
@@ -105,6 +108,7 @@ def evaluate(
     backbone_weights: str,
     weights: str | None,
     adaptation: str | None,
+    image_size: int | None,
     tasks: int,
     ways: tuple[int, ...],
     shots: tuple[int, ...],
@@ -153,6 +157,7 @@ def evaluate(
         backbone_weights=backbone_weights,
         weights=weights,
         adaptation=adaptation,  # type: ignore[arg-type]
+        image_size=image_size,
         seed=seed,
         device=device,
         refine_min=least,

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from evaluation.coloured import coloured_folders
+
+from cl_cnaps.commands.evaluate import evaluate
+from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.results.few_shot import few_shot_records, read_few_shot_record
+from cl_cnaps.results.few_shot_tables import few_shot_markdown
+from cl_cnaps.results.plots.few_shot import draw_few_shot
+
+RANDOM = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with mini-ImageNet and textures, and a cache, that are nobody's."""
+    root = tmp_path / "root"
+    coloured_folders(root / "mini_imagenet" / "test", 6, 12)
+    coloured_folders(root / "dtd", 5, 6)
+    monkeypatch.setenv("CL_CNAPS_DATA", str(root))
+    monkeypatch.setenv("CL_CNAPS_CACHE", str(tmp_path / "cache"))
+    return root
+
+
+def invoke(tmp_path: Path, *arguments: object) -> Result:
+    words = [str(argument) for argument in (*arguments, "--out", tmp_path / "runs")]
+    return CliRunner().invoke(evaluate, words, catch_exceptions=False)
+
+
+def lines(tmp_path: Path, *arguments: object) -> list[dict[str, object]]:
+    result = invoke(tmp_path, *arguments, "--json", *RANDOM)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_json_says_everything_a_machine_needs(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, "mini-imagenet", "--ways", 5, "--shots", 1, "--queries", 3, "--tasks", 2)
+    assert line["target"] == line["data_set"] == "mini-imagenet"
+    assert (line["model"], line["backbone"], line["adaptation"]) == ("simple", "resnet18", "none")
+    assert (line["ways"], line["shots"], line["queries"], line["tasks"]) == (5, 1, 3, 2)
+    accuracy = line["accuracy"]
+    assert isinstance(accuracy, dict)
+    assert 0 <= accuracy["mean"] <= 1
+    assert 0 <= accuracy["ci95"] <= 1
+    assert len(str(line["episodes_digest"])) == 64
+    assert "72 of 12,000 test images" in str(line["data_source"]) or "in 6" in str(line["data_source"])
+    assert "frozen" in str(line["weights_source"])
+    assert line["seen_in_pretraining"] == "none, as the backbone was not pre-trained"
+    assert float(str(line["seconds"])) > 0
+    (record,) = few_shot_records([tmp_path / "runs"])
+    assert record.entries == [line]
+    episodes = record.record.table("episodes")
+    assert [row["episode"] for row in episodes] == ["0", "1"]
+    assert sum(float(row["accuracy"]) for row in episodes) / 2 == pytest.approx(accuracy["mean"])
+    assert [(row["shots"], row["classes"]) for row in record.record.table("recall")] == [("1", "10")]
+    assert float(record.record.table("recall")[0]["recall"]) == pytest.approx(accuracy["mean"])
+
+
+def test_one_call_gives_every_shape_and_each_is_the_same_alone(tmp_path: Path) -> None:
+    both = lines(tmp_path, "mini-imagenet", "--ways", "5", "--shots", "1,2", "--queries", 3, "--tasks", 2)
+    assert [(line["ways"], line["shots"]) for line in both] == [(5, 1), (5, 2)]
+    (alone,) = lines(tmp_path, "mini-imagenet", "--ways", 5, "--shots", 2, "--queries", 3, "--tasks", 2)
+    for key in ("accuracy", "episodes_digest", "data_digest"):
+        assert alone[key] == both[1][key]
+
+
+def test_meta_dataset_groups_averages_and_missing(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "meta-dataset", "--tasks", 2, "--model", "transductive", *RANDOM)
+    assert result.exit_code == 0, result.output
+    for words in ("average, in-domain", "average, all", "missing", "mini-imagenet stands in", "pre-training"):
+        assert words in " ".join(result.stdout.split()), words
+    record = read_few_shot_record(Path(result.stdout.splitlines()[-1]))
+    assert [entry["data_set"] for entry in record.entries] == ["ilsvrc_2012", "dtd", "mnist"]
+    assert set(record.averages) == {"in", "out", "all"}
+    assert len(record.missing) == 10
+    assert record.record.config["refine"] == {"min": 2, "max": 4}
+    markdown = few_shot_markdown(record.entries, record.averages, record.missing)
+    assert "| Omniglot | missing |" in markdown
+    assert "| DTD | " in markdown
+    drawn = {path.name for path in (record.path / "figures").iterdir()}
+    assert drawn == {"recall.png", "recall.svg", "tasks.png", "tasks.svg"}
+
+
+def test_queries_are_varied_and_drawn(tmp_path: Path) -> None:
+    arguments = ("mini-imagenet", "--ways", 5, "--shots", 1, "--vary-queries", "2,5,9", "--tasks", 2)
+    found = lines(tmp_path, *arguments, "--model", "transductive")
+    assert [line["queries"] for line in found] == [2, 5, 9]
+    (record,) = few_shot_records([tmp_path / "runs"])
+    assert (record.path / "figures" / "queries.svg").is_file()
+    assert record.record.config["refine"] == {"min": 2, "max": 10}
+    lines(tmp_path, *arguments)
+    files = draw_few_shot(few_shot_records([tmp_path / "runs"]), tmp_path / "both", formats=("svg",))
+    assert [file.name for file in files] == ["recall.svg", "tasks.svg", "queries.svg"]
+    assert "Transductive CNAPS" in files[2].read_text()
+
+
+def test_a_folder_of_ones_own(tmp_path: Path, own_places: Path) -> None:
+    (line,) = lines(
+        tmp_path,
+        f"folder:{(own_places / 'dtd').rename(own_places / 'photos')}",
+        "--variable",
+        "--tasks",
+        2,
+        "--model",
+        "protonet",
+    )
+    assert (line["ways"], line["shots"], line["shape"]) == (None, None, "variable")
+    assert line["test_classes"] == "all 5 classes"
+    assert line["paper"] is None
+
+
+def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
+    with pytest.raises(BadInputError, match="has 5 classes; 9 ways"):
+        invoke(tmp_path, "dtd", "--ways", 9, *RANDOM)
+    with pytest.raises(BadInputError, match="has 6 images; 15 are needed"):
+        invoke(tmp_path, "dtd", *RANDOM)
+    with pytest.raises(MissingDataError, match="tiered-ImageNet is not in"):
+        invoke(tmp_path, "tiered-imagenet", *RANDOM)
+    with pytest.raises(MissingDataError, match="no record of an evaluation"):
+        few_shot_records([own_places])
+    for wrong in (("--ways", "five"), ("--shots", "0"), ("--refine-max", "3"), ("--tasks", "0")):
+        assert invoke(tmp_path, "dtd", *wrong).exit_code == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_importing_the_command_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, cl_cnaps.commands.evaluate\n"
+        "print([m for m in ('matplotlib', 'numpy', 'torch', 'rich') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
