@@ -219,6 +219,22 @@ def test_a_baseline_runs_on_the_same_stream(stream: Stream, model: str, on: str 
     assert entries[0]["backbone"] == ("none" if model == "pixel-ncm" else "resnet18")
 
 
+def test_seconds_have_the_making_of_a_learner_in_them(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Baselines embed the support images then; the others do it when they learn."""
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        time.sleep(0.4)
+        return make_baseline(*args, **options)
+
+    make_baseline = stream_run.make_baseline
+    quick = lines(stream("--model", "ncm", "--runs", "1", "--json"))[0]["seconds"]
+    monkeypatch.setattr(stream_run, "make_baseline", slowly)
+    assert lines(stream("--model", "ncm", "--runs", "1", "--json"))[0]["seconds"] > 0.4
+    assert quick < 5  # and no imports
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
