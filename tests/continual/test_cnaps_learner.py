@@ -99,6 +99,27 @@ def test_it_answers_as_the_strategies_do_with_nothing_kept(
                 assert accuracy(predicted, stream.tasks[task].query_labels) == answers.accuracy(task)
 
 
+@pytest.mark.parametrize("encoding", ["moving", "averaging"])
+def test_no_logit_outlives_the_features_it_was_made_from(encoding: EncodingName) -> None:
+    """Even that of a class that stays as it is: the queries move past it."""
+    stream = small_stream()
+    model = small_model("simple")
+    with torch.no_grad():
+        for parameter in model.adaptation.parameters():
+            parameter.mul_(6)  # so strong that features kept from an earlier task would answer differently
+    keeping = CnapsLearner(stream, model, encoding)
+    kept, fresh = [], []
+    for step in range(len(stream.tasks)):
+        keeping.learn(step)
+        kept.append(keeping.predict(0, "single"))
+        asked_late = CnapsLearner(stream, model, encoding)
+        for earlier in range(step + 1):
+            asked_late.learn(earlier)
+        fresh.append(asked_late.predict(0, "single"))
+    assert all(torch.equal(a, b) for a, b in zip(kept, fresh, strict=True))
+    assert not torch.equal(kept[0], kept[-1])  # else this would prove nothing
+
+
 def test_asking_one_head_or_task_first_changes_no_answer() -> None:
     stream = small_stream(AGAIN, shots=4, queries=3)
     model = small_model("transductive")

@@ -26,6 +26,7 @@ def trained(name: ModelName, scope: str, **options: Any) -> tuple[CnapsStrategy,
         query_stream=benchmark.test_stream,
         **options,
     )
+    strategy.model.double()  # refinement works in float64: rounding its results would hide differences
     strategy.train(benchmark.train_stream[:2])
     return strategy, benchmark
 

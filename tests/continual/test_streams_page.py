@@ -1,0 +1,38 @@
+"""docs/streams.md: its example runs, and it tells of every option and stream there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cl_cnaps.commands.stream import BENCHMARK_NAMES, CNAPS_MODELS
+from cl_cnaps.commands.stream import stream as command
+
+PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CL_CNAPS_DATA", str(tmp_path))
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/streams.md", "exec"), names)
+    accuracies = [value for name, value in names["metrics"].items() if name.startswith("Top1_Acc_Exp/eval")]
+    assert len(accuracies) == 5
+    assert sum(accuracies) / 5 > 0.7
+    assert len(names["strategy"].learner.memory.keys) == 10
+
+
+def test_every_option_is_told_of() -> None:
+    told = set(re.findall(r"--[a-z][a-z-]*", PAGE))
+    options = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    options = {name for name in options if name.startswith("--")} - {"--help", "--plots", "--download"}
+    assert options - told == set()
+    assert told - options - {"--help"} == set()
+
+
+def test_every_stream_and_model_is_told_of() -> None:
+    assert [name for name in (*BENCHMARK_NAMES, *CNAPS_MODELS) if f"`{name}`" not in PAGE] == []
