@@ -29,6 +29,10 @@ class _Verbs(click.Group):
         except BrokenPipeError:  # `cl-cnaps ... | head`
             sys.stderr.close()
             raise SystemExit(141) from None
+        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+            raise click.ClickException(
+                f"{error.filename} cannot be written or read: {error.strerror}"
+            ) from error
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

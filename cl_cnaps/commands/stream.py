@@ -42,9 +42,8 @@ BENCHMARK_NAMES = (
 @click.option(
     "--encoding",
     type=click.Choice(["moving", "first", "averaging", "all"]),
-    default="first",
-    show_default=True,
-    help="Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean.",
+    help="Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean. "
+    "Baselines have none.  [default: first]",
 )
 @click.option(
     "--head",
@@ -113,7 +112,7 @@ BENCHMARK_NAMES = (
 )
 @options.as_json
 @options.quiet
-def stream(encoding: str, head: str, class_order: str | None, out: Path, resume: bool, plots: bool, download: bool,
+def stream(encoding: str | None, head: str, class_order: str | None, out: Path, resume: bool, plots: bool, download: bool,
            as_json: bool, quiet: bool, **asked: Any) -> None:  # fmt: skip
     """Learn a stream of tasks and score every task after each step.
 
@@ -135,14 +134,15 @@ def stream(encoding: str, head: str, class_order: str | None, out: Path, resume:
         else None,
         **asked,
     )
-    # A baseline has no task encoding, so `all` would only repeat it.
-    wanted = (
-        ("moving", "first", "averaging") if encoding == "all" and run.model in CNAPS_MODELS else (encoding,)
-    )
+    if encoding is not None and run.model not in CNAPS_MODELS:
+        raise click.ClickException(
+            f"--encoding is for CNAPS models; the baseline {run.model} has no task encoding"
+        )
+    wanted = ("moving", "first", "averaging") if encoding == "all" else (encoding or "first",)
     records = []
     with StreamWatch(quiet or as_json) as watch:
         for name in wanted:
-            chosen = replace(run, encoding="first" if name == "all" else name)  # type: ignore[arg-type]
+            chosen = replace(run, encoding=name)  # type: ignore[arg-type]
             records.append(run_and_record(chosen, out, resume=resume, progress=watch, download=download))
     files = _draw(records) if plots else []
     if as_json:
