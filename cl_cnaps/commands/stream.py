@@ -112,8 +112,18 @@ BENCHMARK_NAMES = (
 )
 @options.as_json
 @options.quiet
-def stream(encoding: str | None, head: str, class_order: str | None, out: Path, resume: bool, plots: bool, download: bool,
-           as_json: bool, quiet: bool, **asked: Any) -> None:  # fmt: skip
+def stream(
+    encoding: str | None,
+    head: str,
+    class_order: str | None,
+    out: Path,
+    resume: bool,
+    plots: bool,
+    download: bool,
+    as_json: bool,
+    quiet: bool,
+    **asked: Any,
+) -> None:
     """Learn a stream of tasks and score every task after each step.
 
     \b

@@ -212,7 +212,7 @@ def test_all_encodings_are_three_records(stream: Stream) -> None:
 @pytest.mark.parametrize(("model", "on"), [("ewc", "features"), ("ncm", None), ("pixel-ncm", None)])
 def test_a_baseline_runs_on_the_same_stream(stream: Stream, model: str, on: str | None) -> None:
     chosen = () if on is None else ("--baseline-on", on)
-    entries = lines(stream("--model", model, "--runs", "1", "--encoding", "all", "--json", *chosen))
+    entries = lines(stream("--model", model, "--runs", "1", "--json", *chosen))
     assert [(entry["model"], entry["encoding"], entry["adaptation"]) for entry in entries] == [
         (model, None, "none")
     ] * 2
