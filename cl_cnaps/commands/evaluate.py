@@ -99,6 +99,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 @options.seed
 @options.device
 @options.out("runs")
+@click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
 @options.quiet
 @options.as_json
 def evaluate(
@@ -122,6 +123,7 @@ def evaluate(
     seed: int,
     device: str,
     out: Path,
+    plots: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -142,7 +144,6 @@ def evaluate(
     from cl_cnaps.evaluation.workers import Workers, usable_cores
     from cl_cnaps.models.loading import load_model
     from cl_cnaps.results.few_shot import write_few_shot_record
-    from cl_cnaps.results.plots.few_shot import draw_few_shot_figures
 
     shapes = task_shapes(
         target, ways=ways, shots=shots, queries=queries, variable=variable, vary_queries=vary_queries
@@ -174,9 +175,13 @@ def evaluate(
         loaded,
         tasks=tasks,
         seed=seed,
-        environment_extra={"device": str(loaded.model.device), "workers": workers, "seed": seed},
+        environment_extra={"device": str(loaded.model.device), "workers": workers},
     )
-    figures = draw_few_shot_figures(record)
+    figures: list[Path] = []
+    if plots:
+        from cl_cnaps.results.plots.few_shot import draw_few_shot_figures
+
+        figures = draw_few_shot_figures(record)
     if as_json:
         if not quiet:
             for missing in planned.missing:

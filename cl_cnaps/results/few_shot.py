@@ -146,7 +146,15 @@ def write_few_shot_record(
         VERB,
         name,
         config,
-        environment=describe_environment(environment_extra),
+        environment=describe_environment(
+            {
+                "seed": seed,
+                "data_digests": {one.name: one.tasks_of.images.digest() for one in target.sets},
+                "weights_digest": loaded.weights_digest,
+                "backbone_digest": loaded.model.backbone.digest(),
+                **environment_extra,
+            }
+        ),
         tables={EPISODES: _episode_rows(results), RECALL: recall_rows(_named(results))},
         summary={
             "verb": VERB,

@@ -10,18 +10,23 @@ from cl_cnaps.results.few_shot_averages import Averages
 
 def notes(entries: Sequence[Mapping[str, Any]], averages: Averages) -> list[str]:
     """Sentences, most important first."""
-    first = entries[0]
-    said = [_backbone(first), f"Adaptation weights: {first['weights_source']}."]
+    weights = f"Adaptation weights: {entries[0]['weights_source']}."
+    said = [_backbone(entries[0]), weights, *data_set_notes(entries)[1:]]
+    if any(entry["accuracy"]["ci95"] is not None for entry in entries):
+        said.append("±: 95 % interval over tasks, 1.96 std / sqrt(tasks).")
+    return [*said, *_paper(entries), *_ranks(averages)]
+
+
+def data_set_notes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How the backbone was trained, which test classes it has seen, and of each data set what was used."""
+    said = [_backbone(entries[0])]
     seen = _once(entry["title"] for entry in entries if entry["classes_seen_in_pretraining"])
     if seen:
         said.append(
             f"* The backbone was trained on classes that are test classes here ({', '.join(seen)}): "
             "these are not new classes to it, and the numbers are no measure of learning new ones."
         )
-    said += [_data_set(entry) for entry in _first_of_each(entries)]
-    if any(entry["accuracy"]["ci95"] is not None for entry in entries):
-        said.append("±: 95 % interval over tasks, 1.96 std / sqrt(tasks).")
-    return [*said, *_paper(entries), *_ranks(averages)]
+    return said + [_data_set(entry) for entry in _first_of_each(entries)]
 
 
 def _backbone(first: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from cl_cnaps.results.wording import (
 )
 
 SEEN_MARK = "*"
-_GROUP_WORDS = {"in": "average, in-domain", "out": "average, out-of-domain", "all": "average, all"}
+GROUP_WORDS = {"in": "average, in-domain", "out": "average, out-of-domain", "all": "average, all"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class _Row:
     closes_group: bool = False
 
 
-def _data_set(entry: Entry) -> str:
+def data_set_words(entry: Entry) -> str:
+    """The data set's title, what stands in for it, and a mark if its test classes are not new to the backbone."""
     stand_in = f" ({entry['stand_in']})" if entry["stand_in"] else ""
     return f"{entry['title']}{stand_in}" + (SEEN_MARK if entry["classes_seen_in_pretraining"] else "")
 
@@ -52,7 +53,7 @@ def _no_average(_: Mapping[str, Any]) -> str:
 
 
 _COLUMNS = (
-    _Column("data set", "data set", _data_set, _no_average, numeric=False),
+    _Column("data set", "data set", data_set_words, _no_average, numeric=False),
     _Column("tasks of", "tasks of", lambda e: e["shape"], _no_average, numeric=False),
     _Column("queries a class", "queries", lambda e: str(e["queries"]), _no_average),
     _Column(
@@ -148,7 +149,7 @@ def _layout(
 
 def _average(columns: Sequence[_Column], group: str, averages: Averages, closes_group: bool = False) -> _Row:
     cells = [column.average(averages[group]) for column in columns[1:]]
-    return _Row([_GROUP_WORDS[group], *cells], closes_group)
+    return _Row([GROUP_WORDS[group], *cells], closes_group)
 
 
 def _heading(entries: Sequence[Entry], columns: Sequence[_Column]) -> str:

@@ -12,8 +12,10 @@ from evaluation.coloured import coloured_folders
 from cl_cnaps.commands.evaluate import evaluate
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.results.few_shot import few_shot_records, read_few_shot_record
+from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.few_shot_tables import few_shot_markdown
 from cl_cnaps.results.plots.few_shot import draw_few_shot
+from cl_cnaps.results.wording import ABSENT
 
 RANDOM = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
 
@@ -35,7 +37,7 @@ def invoke(tmp_path: Path, *arguments: object) -> Result:
 
 
 def lines(tmp_path: Path, *arguments: object) -> list[dict[str, object]]:
-    result = invoke(tmp_path, *arguments, "--json", *RANDOM)
+    result = invoke(tmp_path, *arguments, "--json", "--no-plots", *RANDOM)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -88,12 +90,29 @@ def test_meta_dataset_groups_averages_and_missing(tmp_path: Path) -> None:
     assert drawn == {"recall.png", "recall.svg", "tasks.png", "tasks.svg"}
 
 
+def test_models_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
+    arguments = ("mini-imagenet", "--ways", 5, "--shots", "1,2", "--tasks", 2, "--queries", 10)
+    for model in ("simple", "transductive"):
+        lines(tmp_path, *arguments, "--model", model)
+    records = few_shot_records([tmp_path / "runs"])
+    table = comparison_markdown(records)
+    header, _, one, two, *_ = table.splitlines()
+    assert header.startswith("| data set | Simple CNAPS, frozen features | Transductive CNAPS, frozen")
+    assert "*Simple CNAPS, paper*" in header
+    assert one.startswith("| mini-ImageNet, 5-way 1-shot | ")
+    assert "53.2 ± 0.9" in one
+    assert two.endswith(f"| {ABSENT} | {ABSENT} | {ABSENT} | {ABSENT} |")
+    assert "Seen in pre-training: none" in table
+    lines(tmp_path, *arguments, "--model", "protonet", "--seed", 1)
+    with pytest.raises(BadInputError, match="not of the same tasks"):
+        comparison_markdown(few_shot_records([tmp_path / "runs"]))
+
+
 def test_queries_are_varied_and_drawn(tmp_path: Path) -> None:
     arguments = ("mini-imagenet", "--ways", 5, "--shots", 1, "--vary-queries", "2,5,9", "--tasks", 2)
     found = lines(tmp_path, *arguments, "--model", "transductive")
     assert [line["queries"] for line in found] == [2, 5, 9]
     (record,) = few_shot_records([tmp_path / "runs"])
-    assert (record.path / "figures" / "queries.svg").is_file()
     assert record.record.config["refine"] == {"min": 2, "max": 10}
     lines(tmp_path, *arguments)
     files = draw_few_shot(few_shot_records([tmp_path / "runs"]), tmp_path / "both", formats=("svg",))
