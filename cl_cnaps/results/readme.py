@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.results.few_shot import few_shot_records
+from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.record import records_under, write_atomically
 from cl_cnaps.results.streams import Summary, stream_records
@@ -69,6 +71,20 @@ def _percent(mean: float, half_width: float | None) -> str:
     return f"{mean:.1f}" + (f" ± {half_width:.1f}" if half_width is not None else "")
 
 
+def few_shot_tables(results: Path) -> str:
+    """A table for each benchmark, models side by side and the paper's rows; queries not varied."""
+    parts = []
+    for target, title in (("mini-imagenet", "mini-ImageNet"), ("meta-dataset", "Meta-Dataset")):
+        folders = [
+            results / "evaluate" / f"{target}-{model}" for model in ("simple", "transductive", "protonet")
+        ]
+        records = few_shot_records([folder for folder in folders if folder.is_dir()])
+        plain = [record for record in records if len({entry["queries"] for entry in record.entries}) <= 1]
+        if plain:
+            parts.append(f"**{title}**\n\n{comparison_markdown(plain)}")
+    return "\n\n".join(parts)
+
+
 def record_list(results: Path) -> str:
     """Every record below a results folder, with the command that makes it again and the code it was made with."""
     lines = ["| record | what | command | commit | finished |", "| :--- | :--- | :--- | :--- | :--- |"]
@@ -82,7 +98,11 @@ def record_list(results: Path) -> str:
     return "\n".join(lines)
 
 
-PARTS: Mapping[str, Callable[[Path], str]] = {"continual-table": continual_table, "record-list": record_list}
+PARTS: Mapping[str, Callable[[Path], str]] = {
+    "continual-table": continual_table,
+    "few-shot-tables": few_shot_tables,
+    "record-list": record_list,
+}
 
 
 def filled(text: str, results: Path) -> str:
