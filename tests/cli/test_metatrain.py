@@ -1,4 +1,4 @@
-"""`metatrain` and `pretrain` as a person starts, kills and resumes them, on a small timm network and folders of images."""
+"""`metatrain` and `pretrain` as a person starts, kills and resumes them, on a small network and folders."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_images_of_a_class_in_several_splits() -> None:
         def __init__(self) -> None:
             super().__init__("both")
             counts = {"group0/class00": 3, "group0/class01": 3}
-            self._counts = {"train": dict(counts), "val": {name: 4 for name in counts}}
+            self._counts = {"train": dict(counts), "val": dict.fromkeys(counts, 4)}
 
     source = Both()
     part = SourcePart("both", classes="fractions", train="TRAIN", fractions=(1, 0, 0))
@@ -156,7 +156,7 @@ def test_images_of_a_class_in_several_splits() -> None:
         ({"invert_share": 1.0}, lambda old, new: torch.equal(new, 255 - old)),
         ({"grey_share": 1.0}, lambda old, new: torch.equal(new[:, 0], new[:, 2])),
         ({"rotate_share": 1.0}, lambda old, new: any(torch.equal(new, old.rot90(k, (2, 3))) for k in (1, 2, 3))),
-        ({}, lambda old, new: torch.equal(old, new)),
+        ({}, torch.equal),
     ],
 )  # fmt: skip
 def test_augmentation(change: dict[str, float], check: object) -> None:
