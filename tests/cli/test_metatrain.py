@@ -23,6 +23,7 @@ from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors
 from cl_cnaps.models.weights import describe
+from cl_cnaps.training.interruption import Interruption
 
 RECIPE = """
 backbone_weights = "random"
@@ -106,9 +107,9 @@ def run(command: click.Command, *arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
-def started(command: str, *arguments: object) -> subprocess.Popen[str]:
-    """The command in a process of its own, with as many threads as this one."""
-    script = f"from cl_cnaps.commands.{command} import {command} as verb; verb()"
+def started(*arguments: object) -> subprocess.Popen[str]:
+    """`metatrain` in a process of its own, with as many threads as this one."""
+    script = "from cl_cnaps.commands.metatrain import metatrain; metatrain()"
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
@@ -116,11 +117,11 @@ def started(command: str, *arguments: object) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def wait_for(checkpoint: Path, key: str, count: int, process: subprocess.Popen[str]) -> None:
-    """Until the checkpoint says that so much is done."""
+def wait_for(checkpoint: Path, tasks: int, process: subprocess.Popen[str]) -> None:
+    """Until the checkpoint says that so many tasks are done."""
     for _ in range(3000):
         assert process.poll() is None, process.communicate()
-        if checkpoint.is_file() and json.loads(read_metadata(checkpoint)["progress"])[key] >= count:
+        if checkpoint.is_file() and json.loads(read_metadata(checkpoint)["progress"])["tasks"] >= tasks:
             return
         time.sleep(0.01)
     raise AssertionError(f"{checkpoint} was not written in time")
@@ -139,8 +140,8 @@ def test_kill_and_resume_equals_a_straight_run(tmp_path: Path, images: Path) -> 
     straight = run(metatrain, toml, "--out", tmp_path / "straight", "--device", "cpu", "--json")
     assert straight.exit_code == 0, straight.output
     killed = tmp_path / "killed" / "metatrain" / "tiny"
-    process = started("metatrain", toml, "--out", tmp_path / "killed", "--device", "cpu")
-    wait_for(killed / "checkpoint.safetensors", "tasks", 10, process)
+    process = started(toml, "--out", tmp_path / "killed", "--device", "cpu")
+    wait_for(killed / "checkpoint.safetensors", 10, process)
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -173,17 +174,14 @@ def test_kill_and_resume_equals_a_straight_run(tmp_path: Path, images: Path) -> 
     assert load_model("simple", weights=weights).model.config.backbone == "timm:test_resnet"
 
 
-def test_a_signal_saves_and_says_so(tmp_path: Path, images: Path) -> None:
-    toml = recipe(tmp_path, images, tasks=100_000)
-    folder = tmp_path / "runs" / "metatrain" / "tiny"
-    process = started("metatrain", toml, "--out", tmp_path / "runs", "--device", "cpu", "--json")
-    wait_for(folder / "checkpoint.safetensors", "tasks", 2, process)
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 75, errors
-    said = json.loads(output)
-    assert said["ending"] == "interrupted"
-    assert json.loads(read_metadata(folder / "checkpoint.safetensors")["progress"])["tasks"] == said["tasks"]
+def test_a_signal_saves_and_says_so(tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signals themselves are tested with the training; here, what the command makes of them."""
+    monkeypatch.setattr(Interruption, "__call__", lambda self: True)
+    result = run(metatrain, recipe(tmp_path, images), "--out", tmp_path, "--device", "cpu")
+    assert result.exit_code == 75, result.output
+    assert "interrupted and saved; go on with --resume (0 tasks" in result.stdout
+    folder = tmp_path / "metatrain" / "tiny"
+    assert (folder / "checkpoint.safetensors").is_file()
     assert not (folder / "weights.safetensors").exists()
 
 
@@ -223,27 +221,29 @@ def test_a_random_backbone_must_be_asked_for(tmp_path: Path, images: Path) -> No
     assert "--backbone-weights" in str(result.exception)
 
 
-def test_pretrain_kill_and_resume(tmp_path: Path, images: Path) -> None:
+def test_pretrain_interrupted_and_resumed(
+    tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toml = recipe(tmp_path, images, PRETRAIN)
     straight = run(pretrain, toml, "--out", tmp_path / "straight", "--device", "cpu", "--json")
     assert straight.exit_code == 0, straight.output
     said = json.loads(straight.stdout)
     assert said["batches"] == 2 * 6, "48 of 64 images, in batches of 8, twice"
     assert 0 <= said["accuracy"] <= 1
-    killed = tmp_path / "killed" / "pretrain" / "tiny"
-    process = started("pretrain", toml, "--out", tmp_path / "killed", "--device", "cpu")
-    wait_for(killed / "checkpoint.safetensors", "batches", 3, process)
-    process.kill()
-    process.communicate()
-    resumed = run(pretrain, toml, "--out", tmp_path / "killed", "--device", "cpu", "--resume")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruption, "__call__", lambda self: True)
+        stopped = run(pretrain, toml, "--out", tmp_path / "stopped", "--device", "cpu", "--json")
+    assert stopped.exit_code == 75, stopped.output
+    resumed = run(pretrain, toml, "--out", tmp_path / "stopped", "--device", "cpu", "--resume")
     assert resumed.exit_code == 0, resumed.output
-    whole = tmp_path / "straight" / "pretrain" / "tiny"
+    whole, other = (tmp_path / name / "pretrain" / "tiny" for name in ("straight", "stopped"))
     for name in ("checkpoint.safetensors", "backbone.safetensors"):
-        same_tensors(whole / name, killed / name)
+        same_tensors(whole / name, other / name)
 
     # The file is what --backbone-weights takes.
     toml = recipe(tmp_path, images)
-    file = killed / "backbone.safetensors"
+    file = whole / "backbone.safetensors"
     result = run(
         metatrain, toml, "--out", tmp_path, "--tasks", 2, "--device", "cpu", "--backbone-weights", file, "-q"
     )

@@ -53,7 +53,7 @@ RECIPE: dict[str, Any] = {
     "tasks": {"ways": [2, 4], "shots": [1, 3], "queries": 2},
     "augmentation": {"low_resolution": 16, "low_resolution_share": 0.5, "invert_share": 0.3},
     "training": {"tasks": 12, "tasks_per_step": 4, "learning_rate": 0.01, "checkpoint_every": 4},
-    "validation": {"every": 8, "tasks": 3},
+    "validation": {"every": 8, "tasks": 2},
 }
 
 

@@ -69,18 +69,17 @@ def test_the_adaptation_is_what_is_learned(tmp_path: Path) -> None:
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     recipe = small_recipe(
-        training={"tasks": 120, "checkpoint_every": 1000},
+        training={"tasks": 80, "checkpoint_every": 1000},
         validation={"every": 1000, "tasks": 1, "patience": 0},
         tasks={"ways": [4, 4], "shots": [1, 1]},
     )
     assert small_training(recipe, tmp_path).run() is Ending.FINISHED
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "step"]
-    assert sum(losses[-8:]) < 0.8 * sum(losses[:8])
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
 
 
-@pytest.mark.parametrize("name", ["simple", "transductive"])
-@pytest.mark.parametrize("at", [4, 8])
+@pytest.mark.parametrize(("name", "at"), [("simple", 4), ("transductive", 8)])
 def test_resume_equals_a_straight_run(
     tmp_path: Path, name: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +172,7 @@ def test_a_signal_during_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def signalled(*arguments: Any) -> Tensor:
         nonlocal count
         count += 1
-        if count == 7:  # the second validation: three tasks of two sources were the first
+        if count == 5:  # the second validation: two tasks of two sources were the first
             os.kill(os.getpid(), signal.SIGTERM)
         return plain(*arguments)
 
@@ -227,7 +226,7 @@ def test_adaptation_that_makes_things_worse_ends_the_training(
     def wrong(*arguments: Any) -> Tensor:
         nonlocal count
         count += 1
-        return plain(*arguments) * (1 if count <= 6 else -1)
+        return plain(*arguments) * (1 if count <= 4 else -1)
 
     monkeypatch.setattr(metatrain, "adapted_logits", wrong)
     recipe = small_recipe(training={"tasks": 40}, validation={"every": 4, "patience": 2})
