@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,11 @@ def shared_data() -> Path:
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the folders of the person who runs it."""
     monkeypatch.setenv("CL_CNAPS_WEIGHTS", str(tmp_path / "own-weights"))
+
+
+@pytest.fixture(autouse=True)
+def denormals_as_they_were() -> Iterator[None]:
+    """Commands flush denormal numbers for the whole process; a command run inside a test must not do so for others."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
