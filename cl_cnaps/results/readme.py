@@ -55,9 +55,9 @@ def _row_name(summary: Summary) -> str:
     """Model and what else tells its row from others."""
     name = model_name(summary["model"])
     if summary["encoding"] is None:
-        return (
-            f"{name}, {'backbone features' if summary['backbone'] != 'none' else 'small network or pixels'}"
-        )
+        if summary["model"] == "pixel-ncm":
+            return "NCM, pixels"
+        return f"{name}, {'small network' if summary['backbone'] == 'none' else 'backbone features'}"
     return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
 
 
