@@ -1,4 +1,4 @@
-"""Simple CNAPS and Transductive CNAPS as continual, few-shot and active learners.
+"""Simple CNAPS and Transductive CNAPS as continual and few-shot learners.
 
 Importing this package is cheap: PyTorch and everything on top of it is loaded when one of the names below is
 first used, so that command-line help stays instant.

@@ -38,7 +38,7 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="cl-cnaps")
 def main() -> None:
-    """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and unlabelled pools."""
+    """Simple CNAPS and Transductive CNAPS on streams of tasks and few-shot episodes."""
 
 
 for _verb in (stream, evaluate, metatrain, pretrain, plot, data, weights):
