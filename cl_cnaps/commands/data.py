@@ -140,7 +140,7 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
     """
     from cl_cnaps.data.conversion import record_splits
     from cl_cnaps.data.source import total
-    from cl_cnaps.data.spec import read_spec
+    from cl_cnaps.data.spec_files import read_spec
     from cl_cnaps.data.verify import verify as verify_source
 
     spec = read_spec(spec_file) if spec_file else None

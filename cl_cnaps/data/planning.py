@@ -10,7 +10,8 @@ from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import SPEC_FILE, RecordSource
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import DatasetSpec, read_spec
+from cl_cnaps.data.spec import DatasetSpec
+from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.data.spec_making import by_fractions
 from cl_cnaps.errors import BadInputError, MissingDataError
 

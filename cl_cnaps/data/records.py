@@ -13,7 +13,8 @@ from cl_cnaps.data.digests import digest_of, remembered
 from cl_cnaps.data.examples import decode_example
 from cl_cnaps.data.layout import natural
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec, read_spec
+from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec
+from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.data.tfrecords import RecordReader, record_index
 from cl_cnaps.errors import BadInputError, MissingDataError
 

@@ -7,17 +7,19 @@ Three kinds: plain classes; classes in superclasses (Omniglot's alphabets); the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cl_cnaps.data.atomic import write_text
-from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, spanned
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.data.wordnet import Graph, images_below
 
 SPLITS = ("TRAIN", "VALID", "TEST")
 PATTERNS = ("{}.tfrecords", "{}_{}.tfrecords")
+
+Images = int | Mapping[str, int]
+"""Number of images of a class, or one for each pool ("train", "test") that has a record file of its own."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class DatasetSpec:
     class_names: tuple[str, ...]
     """By class id."""
 
-    images_per_class: tuple[int | Mapping[str, int], ...]
-    """By class id: a number, or one for each pool ("train", "test") that has a record file of its own."""
+    images_per_class: tuple[Images, ...]
+    """By class id."""
 
     classes: Mapping[str, range]
     """Split -> its class ids."""
@@ -84,86 +86,3 @@ class DatasetSpec:
     def write(self, file: Path, path: str = "") -> None:
         """Write dataset_spec.json."""
         write_text(file, json.dumps(self.as_json(path), indent=2) + "\n")
-
-
-def read_spec(file: Path) -> DatasetSpec:
-    """Read a dataset_spec.json of any of the three kinds."""
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MissingDataError(f"{file} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise BadInputError(f"{file} is not JSON ({error})") from error
-    try:
-        return parse_spec(document)
-    except BadInputError as error:
-        raise BadInputError(f"{file}: {error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadInputError(f"{file} is not a Meta-Dataset specification: {error!r}") from error
-
-
-def parse_spec(document: Mapping[str, Any]) -> DatasetSpec:
-    """A specification from the content of a dataset_spec.json."""
-    kind = document["__class__"]
-    names = _by_id(document["class_names"])
-    pattern = document["file_pattern"]
-    if pattern not in PATTERNS:
-        raise BadInputError(f"file_pattern is {pattern!r}; expected one of {', '.join(PATTERNS)}")
-    if kind == "HierarchicalDatasetSpecification":
-        graphs = {s: tuple(map(Synset.from_json, document["split_subgraphs"][s])) for s in SPLITS}
-        counts = {name: n for s in SPLITS for name, n in document["images_per_class"][s].items()}
-        classes = _leaf_ids(graphs, names)
-        images = tuple(int(counts[name]) for name in names)
-        return DatasetSpec(document["name"], names, images, classes, pattern, graphs=graphs)
-    images = _by_id(document["images_per_class"])
-    if len(images) != len(names):
-        raise BadInputError(f"{len(names)} class names, but image counts of {len(images)} classes")
-    if kind == "BiLevelDatasetSpecification":
-        sizes = _by_id(document["classes_per_superclass"])
-        ranges = list(_consecutive(sizes))
-        groups = tuple(map(Superclass, _by_id(document["superclass_names"]), ranges))
-        parts = dict(
-            zip(SPLITS, _consecutive([document["superclasses_per_split"][s] for s in SPLITS]), strict=True)
-        )
-        superclasses = {s: groups[part.start : part.stop] for s, part in parts.items()}
-        per_split = [sum(len(group.classes) for group in superclasses[s]) for s in SPLITS]
-        classes = dict(zip(SPLITS, _consecutive(per_split), strict=True))
-        spec = DatasetSpec(document["name"], names, images, classes, pattern, superclasses=superclasses)
-    elif kind == "DatasetSpecification":
-        classes = dict(
-            zip(SPLITS, _consecutive([document["classes_per_split"][s] for s in SPLITS]), strict=True)
-        )
-        spec = DatasetSpec(document["name"], names, images, classes, pattern)
-    else:
-        raise BadInputError(f"unknown kind of specification {kind!r}")
-    if sum(map(len, spec.classes.values())) != len(names):
-        raise BadInputError(f"{len(names)} class names, but splits of {sum(map(len, spec.classes.values()))}")
-    return spec
-
-
-def _by_id(table: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Values of a table whose keys are the ids 0, 1, 2, ... in any order."""
-    values = {int(key): value for key, value in table.items()}
-    if sorted(values) != list(range(len(values))):
-        raise BadInputError(f"ids do not run from 0 to {len(values) - 1}")
-    return tuple(values[i] for i in range(len(values)))
-
-
-def _consecutive(sizes: list[int] | tuple[int, ...]) -> Iterator[range]:
-    start = 0
-    for size in sizes:
-        yield range(start, start + size)
-        start += size
-
-
-def _leaf_ids(graphs: Mapping[str, Graph], names: tuple[str, ...]) -> dict[str, range]:
-    """Class ids of the leaves of each split's graph."""
-    ids = {name: i for i, name in enumerate(names)}
-    classes: dict[str, range] = {}
-    for split in SPLITS:
-        spanned(graphs[split])  # raises unless every child is there and none is its own ancestor
-        found = sorted(ids[leaf] for leaf in leaves(graphs[split]))
-        classes[split] = range(found[0], found[-1] + 1) if found else range(0)
-        if len(classes[split]) != len(found):
-            raise BadInputError(f"the class ids of split {split} are not consecutive")
-    return classes

@@ -1,4 +1,4 @@
-"""Few-shot tasks: how they are described and sampled. Without torch, but for `episodes.batch`."""
+"""Few-shot tasks: how they are described and sampled."""
 
 from cl_cnaps.episodes.episode import Episode, episodes_digest
 from cl_cnaps.episodes.hierarchy import ClassGraph
@@ -12,7 +12,7 @@ from cl_cnaps.episodes.samplers import (
     VariableSampler,
 )
 from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec
-from cl_cnaps.episodes.spec_files import read_leaf_images, read_spec
+from cl_cnaps.episodes.spec_files import read_spec
 
 __all__ = [
     "ClassGraph",
@@ -29,6 +29,5 @@ __all__ = [
     "VariableConfig",
     "VariableSampler",
     "episodes_digest",
-    "read_leaf_images",
     "read_spec",
 ]

@@ -13,7 +13,6 @@ was taken is always said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +20,11 @@ from cl_cnaps.data.catalog import KnownSet, known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import SPEC_FILE, RecordSource, class_labels
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import DatasetSpec, read_spec
+from cl_cnaps.data.spec import DatasetSpec
+from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.data.spec_making import matched, subset
-from cl_cnaps.episodes import ClassGraph, ClassTable, SplitSpec
+from cl_cnaps.episodes import ClassTable, SplitSpec
+from cl_cnaps.episodes.spec_files import sampling_split
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.evaluation.episode_images import EpisodeImages, Piece
 
@@ -93,7 +94,7 @@ def _by_specification(
     source: CountedSource, official: DatasetSpec, there: DatasetSpec, pieces: Pieces, *, invert: bool
 ) -> EvaluationSet:
     """The test classes of a specification that has been restricted to what is there."""
-    split, left_out = _usable(_test_split(there))
+    split, left_out = _usable(sampling_split(there, "TEST", tuple(class_labels(there)), there.images))
     names, test, all_test = official.name, len(there.classes["TEST"]), len(official.classes["TEST"])
     if len(split.classes) < FEWEST_CLASSES:
         everything = ClassTable.of({label: sum(p.count for p in parts) for label, parts in pieces.items()})
@@ -147,21 +148,6 @@ def _pieces(source: CountedSource, splits: tuple[str, ...]) -> Pieces:
 def _inverted(known: KnownSet | None) -> bool:
     """Whether Meta-Dataset shows a set's images with black and white exchanged, so that tasks do so too."""
     return known is not None and known.inverted_in_records
-
-
-def _test_split(spec: DatasetSpec) -> SplitSpec:
-    """The test classes of a specification as tasks are sampled from them."""
-    labels, ids = class_labels(spec), spec.classes["TEST"]
-    table = ClassTable(
-        tuple(labels[i] for i in ids), tuple(ids), tuple(spec.images(class_id) for class_id in ids)
-    )
-    groups: Mapping[str, tuple[str, ...]] | None = None
-    graph: ClassGraph | None = None
-    if spec.superclasses is not None:
-        groups = {group.name: tuple(labels[i] for i in group.classes) for group in spec.superclasses["TEST"]}
-    elif spec.graphs is not None:
-        graph = ClassGraph({node.wn_id: node.children for node in spec.graphs["TEST"]})
-    return SplitSpec(table, groups, graph)
 
 
 def _usable(split: SplitSpec) -> tuple[SplitSpec, str]:

@@ -15,7 +15,7 @@ from cl_cnaps.data.catalog import CATALOG, completeness, is_complete
 from cl_cnaps.data.conversion import convert
 from cl_cnaps.data.listing import listing
 from cl_cnaps.data.registered import register, registered
-from cl_cnaps.data.spec import parse_spec
+from cl_cnaps.data.spec_files import parse_spec
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 
 

@@ -16,7 +16,7 @@ from cl_cnaps.data.conversion import convert
 from cl_cnaps.data.examples import encode_example
 from cl_cnaps.data.planning import plan_conversion
 from cl_cnaps.data.records import RecordSource
-from cl_cnaps.data.spec import parse_spec
+from cl_cnaps.data.spec_files import parse_spec
 from cl_cnaps.data.spec_making import matched
 from cl_cnaps.data.tfrecords import write_records
 from cl_cnaps.errors import BadInputError, MissingDataError

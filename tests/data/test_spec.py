@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data.specs import FLAT, GRAPH, GROUPED, node
+from data.specs import FLAT, GRAPH, GROUPED
 
-from cl_cnaps.data.spec import parse_spec, read_spec
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.data.spec_files import parse_spec, read_spec
 
 
 @pytest.mark.parametrize("document", [FLAT, GROUPED, GRAPH], ids=lambda d: d["name"])
@@ -37,39 +36,3 @@ def test_pools_of_a_class_count_together() -> None:
     document["images_per_class"]["0"] = {"train": 3, "test": 9}
     assert parse_spec(document).images(0) == 12
     assert parse_spec(document).as_json("somewhere") == document
-
-
-@pytest.mark.parametrize(
-    ("document", "change", "message"),
-    [
-        (FLAT, {"__class__": "Other"}, "unknown kind of specification 'Other'"),
-        (FLAT, {"file_pattern": "{}.zip"}, "file_pattern is '{}.zip'"),
-        (FLAT, {"class_names": {"0": "cat", "2": "dog"}}, "ids do not run from 0 to 1"),
-        (FLAT, {"classes_per_split": {"TRAIN": 2, "VALID": 1, "TEST": 9}}, "4 class names, but splits of 12"),
-        (FLAT, {"images_per_class": {"0": 1}}, "4 class names, but image counts of 1"),
-        (FLAT, {"classes_per_split": None}, "not a Meta-Dataset specification"),
-        (GRAPH, {"class_names": {"0": "cat"}}, "not a Meta-Dataset specification: KeyError"),
-    ],
-)
-def test_what_does_not_go_together_is_named_with_its_file(
-    tmp_path: Path, document: dict[str, Any], change: dict[str, Any], message: str
-) -> None:
-    file = tmp_path / "dataset_spec.json"
-    file.write_text(json.dumps(document | change))
-    with pytest.raises(BadInputError, match=rf"dataset_spec\.json.*{message}"):
-        read_spec(file)
-
-
-def test_a_graph_that_runs_in_a_circle_is_refused() -> None:
-    document = copy.deepcopy(GRAPH)
-    document["split_subgraphs"]["TEST"] = [node("a", ["b"], ["b"]), node("b", ["a"], ["a"])]
-    with pytest.raises(BadInputError, match="runs in a circle"):
-        parse_spec(document)
-
-
-def test_files_that_are_no_json_or_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"none\.json"):
-        read_spec(tmp_path / "none.json")
-    (tmp_path / "x.json").write_text("{")
-    with pytest.raises(BadInputError, match=r"x\.json is not JSON"):
-        read_spec(tmp_path / "x.json")

@@ -4,7 +4,7 @@ import pytest
 from data.specs import FLAT, GRAPH, GROUPED
 
 from cl_cnaps.data.records import class_labels
-from cl_cnaps.data.spec import parse_spec
+from cl_cnaps.data.spec_files import parse_spec
 from cl_cnaps.data.spec_making import by_fractions, matched, subset
 from cl_cnaps.errors import BadInputError
 

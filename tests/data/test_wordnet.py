@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.spec import read_spec
+from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, pruned, spanned
 from cl_cnaps.errors import BadInputError
 
