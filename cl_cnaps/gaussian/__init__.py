@@ -5,19 +5,22 @@ Torch only: no modules, files or devices. Every function is pure and returns a v
 Shape legend: K classes, D feature width, N support rows, Q queries, R factor rows.
 """
 
-from cl_cnaps.gaussian.distances import METRICS, Metric, class_logits
+from cl_cnaps.gaussian.distances import MEANS_ALONE, RULES, Metric, Rule, class_logits
 from cl_cnaps.gaussian.gaussians import Gaussians, Normaliser, concatenate, estimate, merge
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
-from cl_cnaps.gaussian.refinement import Refinement, refine
+from cl_cnaps.gaussian.refinement import Refinement, Unbounded, refine
 from cl_cnaps.gaussian.statistics import Statistics, combine, pool, support_statistics, weighted_statistics
 
 __all__ = [
-    "METRICS",
+    "MEANS_ALONE",
+    "RULES",
     "Gaussians",
     "Metric",
     "Normaliser",
     "Refinement",
+    "Rule",
     "Statistics",
+    "Unbounded",
     "class_logits",
     "combine",
     "concatenate",

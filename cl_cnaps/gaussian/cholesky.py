@@ -26,3 +26,8 @@ def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
     """X with L X = right, for a lower-triangular L; batches broadcast."""
     solution: Tensor = torch.linalg.solve_triangular(factor, right, upper=False)
     return solution
+
+
+def log_determinants(factor: Tensor) -> Tensor:
+    """log |L L^T| of each lower-triangular factor: one number a matrix."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)

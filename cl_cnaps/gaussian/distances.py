@@ -1,6 +1,7 @@
-"""From class Gaussians and queries to logits: one small interface, several metrics.
+"""From class Gaussians and queries to logits: one small interface, several rules.
 
-A metric takes the Gaussians and the queries and returns logits Q x K, larger meaning closer.
+A rule takes the Gaussians and the queries and returns logits Q x K, larger meaning closer. Half precision is
+computed in float32 and given back as it came.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
 from cl_cnaps.gaussian.gaussians import Gaussians
-from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
+from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits, solve, squared_distances
 
-Metric = Literal["mahalanobis", "euclidean"]
+Metric = Literal["mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot"]
+"""What the metric ablation substitutes for one another (tab:results:metric-ablations-1)."""
+
+Rule = Literal["mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot", "gmm"]
+"""How logits are made: by a metric, or as those of a Gaussian mixture."""
 
 
 class LogitFunction(Protocol):
@@ -23,6 +29,27 @@ class LogitFunction(Protocol):
 
     def __call__(self, gaussians: Gaussians, query_QD: Tensor, /) -> Tensor:
         """Q x K, larger meaning closer."""
+
+
+def root_riemannian_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """-sqrt((z - mu_k)^T Q_k^-1 (z - mu_k)): the decisions of the squared distance, other gradients.
+
+    (eq. root-riemannian-equation.) A query on the class mean, where a norm has no derivative, gets the zero of its
+    subgradients: as a limit of the chain rule it would be infinity times zero.
+    """
+    squares_QK = squared_distances(gaussians, query_QD)
+    apart_QK = squares_QK > torch.finfo(squares_QK.dtype).tiny
+    roots_QK = squares_QK.where(apart_QK, torch.ones_like(squares_QK)).sqrt()
+    return -roots_QK.where(apart_QK, torch.zeros_like(squares_QK))
+
+
+def gmm_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """-(z - mu_k)^T Q_k^-1 (z - mu_k) / 2 - log |Q_k| / 2: log-likelihoods under a uniform prior, but for a constant.
+
+    (Section "Relationship to Bregman Soft Clustering".)
+    """
+    found = solve(gaussians, query_QD)
+    return check_finite(-0.5 * (found.distances_QK + found.log_determinants_K), "the log-likelihood")
 
 
 def euclidean_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
@@ -35,11 +62,54 @@ def euclidean_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     return check_finite(-squares.clamp_min(0).to(dtype), "the Euclidean distance")
 
 
-METRICS: Mapping[Metric, LogitFunction] = {"mahalanobis": mahalanobis_logits, "euclidean": euclidean_logits}
+def l1_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """-sum_d |z_d - mu_kd|: the metric ablation's absolute distance."""
+    query_wide_QD, means_KD = _alike(gaussians, query_QD)
+    distances_QK = torch.cdist(query_wide_QD, means_KD, p=1.0)
+    return check_finite(-distances_QK.to(query_QD.dtype), "the absolute distance")
 
 
-def class_logits(gaussians: Gaussians, query_QD: Tensor, metric: Metric = "mahalanobis") -> Tensor:
-    """Logits Q x K under the named metric."""
-    if metric not in METRICS:
-        raise BadInputError(f"unknown metric {metric!r}; there are {', '.join(METRICS)}")
-    return METRICS[metric](gaussians, query_QD)
+def cosine_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """Cosine of the angle between z and mu_k; 0 where either is the zero vector, which has no direction."""
+    query_wide_QD, means_KD = _alike(gaussians, query_QD)
+    return (_directions(query_wide_QD) @ _directions(means_KD).T).to(query_QD.dtype)
+
+
+def dot_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """z . mu_k: the distance is the negative dot product."""
+    query_wide_QD, means_KD = _alike(gaussians, query_QD)
+    return check_finite((query_wide_QD @ means_KD.T).to(query_QD.dtype), "the dot product")
+
+
+RULES: Mapping[Rule, LogitFunction] = {
+    "mahalanobis": mahalanobis_logits,
+    "root-riemannian": root_riemannian_logits,
+    "euclidean": euclidean_logits,
+    "l1": l1_logits,
+    "cosine": cosine_logits,
+    "dot": dot_logits,
+    "gmm": gmm_logits,
+}
+MEANS_ALONE: frozenset[Rule] = frozenset({"euclidean", "l1", "cosine", "dot"})
+"""Rules that look at class means and at nothing else."""
+
+
+def class_logits(gaussians: Gaussians, query_QD: Tensor, rule: Rule = "mahalanobis") -> Tensor:
+    """Logits Q x K by the named rule."""
+    if rule not in RULES:
+        raise BadInputError(f"unknown metric {rule!r}; there are {', '.join(RULES)}")
+    return RULES[rule](gaussians, query_QD)
+
+
+def _alike(gaussians: Gaussians, query_QD: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and means in the wider of their precisions, at least float32."""
+    check_features(query_QD, "query", gaussians.width)
+    wide = torch.promote_types(torch.promote_types(query_QD.dtype, gaussians.means_KD.dtype), torch.float32)
+    return query_QD.to(wide), gaussians.means_KD.to(wide)
+
+
+def _directions(vectors_ND: Tensor) -> Tensor:
+    """Vectors of length one; zero vectors stay as they are, with a finite derivative."""
+    squares_N1 = check_finite(vectors_ND.square().sum(dim=1, keepdim=True), "the length of a feature vector")
+    there_N1 = squares_N1 > torch.finfo(squares_N1.dtype).tiny
+    return vectors_ND * squares_N1.where(there_N1, torch.ones_like(squares_N1)).rsqrt()

@@ -1,4 +1,4 @@
-"""Squared Mahalanobis distances to factored Gaussians.
+"""Squared Mahalanobis distances to factored Gaussians, and their log-determinants.
 
 Classes that share the same base B = beta I + sum_t w_t shared_t^T shared_t (all classes of a task with equal
 shots do) are solved together: the base once, then each class as a low-rank update of it. The Woodbury identity
@@ -7,13 +7,15 @@ the dense form is taken instead.
 
     Q_k = B + own_k^T own_k
     y^T Q_k^-1 y = y^T B^-1 y - |L_k^-1 own_k B^-1 y|^2,   L_k L_k^T = I + own_k B^-1 own_k^T
+    log |Q_k| = log |B| + log |L_k L_k^T|
 
-The difference in the last line loses as many digits as own_k is larger than B, and the factor of B as many as B is
+The difference in the second line loses as many digits as own_k is larger than B, and the factor of B as many as B is
 larger than beta. Where float32 has not so many to lose, everything is done again in float64.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
-from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, solve_lower
+from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, log_determinants, solve_lower
 from cl_cnaps.gaussian.gaussians import Gaussians
 
 _CHUNK = 1 << 26
@@ -44,34 +46,54 @@ def mahalanobis_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
 
 def squared_distances(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     """(z - mu_k)^T Q_k^-1 (z - mu_k) for every query and class, shape Q x K, in the queries' dtype."""
+    return solve(gaussians, query_QD).distances_QK
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What the factors of the Q_k give: squared distances, and log |Q_k|."""
+
+    distances_QK: Tensor
+    log_determinants_K: Tensor
+
+
+def solve(gaussians: Gaussians, query_QD: Tensor) -> Solution:
+    """Squared distances Q x K and log-determinants K, from the same factors, in the queries' dtype."""
     check_features(query_QD, "query", gaussians.width)
     dtype = query_QD.dtype
     wide = torch.promote_types(torch.promote_types(dtype, gaussians.means_KD.dtype), torch.float32)
     try:
-        distances = _solve(gaussians, query_QD, wide)
+        found = _solve(gaussians, query_QD, wide)
     except PrecisionError:
         # Without digits to spare in float32, float64 has them.
         try:
-            distances = _solve(gaussians, query_QD, torch.float64)
+            found = _solve(gaussians, query_QD, torch.float64)
         except PrecisionError as error:
             raise BadInputError(
                 f"the class covariances cannot be inverted: variances are too large against beta = {gaussians.beta}; "
                 "scale the features down"
             ) from error
-    return check_finite(distances.clamp_min(0).to(dtype), "the Mahalanobis distance")
+    return Solution(
+        check_finite(found.distances_QK.clamp_min(0).to(dtype), "the Mahalanobis distance"),
+        found.log_determinants_K.to(dtype),
+    )
 
 
-def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Tensor:
+def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Solution:
     if gaussians.n_classes == 0:
-        return query_QD.new_zeros(query_QD.shape[0], 0)
+        return Solution(query_QD.new_zeros(query_QD.shape[0], 0), query_QD.new_zeros(0))
     rows = _OwnRows(gaussians)
     groups = _groups(gaussians)
     grams: dict[tuple[int, bool], Tensor] = {}
-    columns = []
+    parts = []
     for classes in groups:
         base = _base(gaussians, int(classes[0]), rows.longest(classes), dtype, grams)
-        columns.append(_group_distances(gaussians.means_KD[classes], rows, classes, base, query_QD).to(dtype))
-    return torch.cat(columns, dim=1)[:, torch.argsort(torch.cat(groups))]
+        parts.append(_solve_group(gaussians.means_KD[classes], rows, classes, base, query_QD))
+    order = torch.argsort(torch.cat(groups))
+    return Solution(
+        torch.cat([part.distances_QK.to(dtype) for part in parts], dim=1)[:, order],
+        torch.cat([part.log_determinants_K.to(dtype) for part in parts])[order],
+    )
 
 
 def _groups(gaussians: Gaussians) -> list[Tensor]:
@@ -120,6 +142,11 @@ class _Base:
     @property
     def dtype(self) -> torch.dtype:
         return self.cholesky.dtype
+
+    def log_determinant(self, width: int) -> Tensor:
+        """log |B|; in the low-rank form by the matrix determinant lemma."""
+        missing = width - self.cholesky.shape[-1]
+        return log_determinants(self.cholesky) + missing * math.log(self.beta)
 
     def map(self, vectors: Tensor) -> Tensor:
         """phi of each vector in the last dimension: ... x D to ... x E."""
@@ -180,10 +207,10 @@ def _base(
     return _Base(factorise(gaussians.beta * identity + matrix), rows, gaussians.beta)
 
 
-def _group_distances(
+def _solve_group(
     means_KD: Tensor, rows: _OwnRows, classes: Tensor, base: _Base, query_QD: Tensor
-) -> Tensor:
-    """Distances of all queries to the classes of one group, Q x K."""
+) -> Solution:
+    """Distances of all queries to the classes of one group, and the log-determinants of these."""
     centre_D = means_KD.mean(dim=0)
     means_KE = base.map(means_KD - centre_D)
     query_QE = base.map(query_QD - centre_D)
@@ -193,40 +220,46 @@ def _group_distances(
         + (means_KE * signed_KE).sum(dim=1)
         - 2 * query_QE @ signed_KE.T
     )
+    of_base_K = base.log_determinant(means_KD.shape[1]).expand(len(classes))
     rank = rows.longest(classes)
     if rank == 0:
-        return to_base
+        return Solution(to_base, of_base_K)
     step = max(1, _CHUNK // (rank * max(query_QE.shape)))
     parts = [slice(i, i + step) for i in range(0, len(classes), step)]
     blocks = (base.map(rows.block(classes[part], rank)) for part in parts)
     if rank >= means_KD.shape[1]:  # the base is dense then, so that E = D and there are no signs
-        distances = [
-            _dense(block, query_QE, means_KE[part]) for part, block in zip(parts, blocks, strict=True)
-        ]
-        return torch.cat(distances).T
-    corrections = [
+        found = [_dense(block, query_QE, means_KE[part]) for part, block in zip(parts, blocks, strict=True)]
+        distances_KQ, gains_K = (torch.cat(each) for each in zip(*found, strict=True))
+        return Solution(distances_KQ.T, of_base_K + gains_K)
+    found = [
         _correction(block, base, signed_QE, signed_KE[part])
         for part, block in zip(parts, blocks, strict=True)
     ]
-    return to_base - torch.cat(corrections).T
+    corrections_KQ, gains_K = (torch.cat(each) for each in zip(*found, strict=True))
+    return Solution(to_base - corrections_KQ.T, of_base_K + gains_K)
 
 
-def _correction(rows_KPE: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> Tensor:
-    """What a class's own rows, mapped, take off the distance in the base, K x Q."""
+def _correction(rows_KPE: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> tuple[Tensor, Tensor]:
+    """What a class's own rows, mapped, take off the distance in the base, K x Q, and add to its log-determinant, K."""
     gram_KPP = rows_KPE @ base.signed(rows_KPE).mT
     _check_digits(gram_KPP, 1.0)
     identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
     projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
-    return solve_lower(factorise(identity + gram_KPP), projected_KPQ).square().sum(dim=1)
+    factor_KPP = factorise(identity + gram_KPP)
+    return solve_lower(factor_KPP, projected_KPQ).square().sum(dim=1), log_determinants(factor_KPP)
 
 
-def _dense(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> Tensor:
-    """Distances with a D x D factor per class, K x Q: |M^-1 y|^2 with M M^T = I + rows^T rows in the base's metric."""
+def _dense(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with a D x D factor per class, but for whole distances.
+
+    |M^-1 y|^2 with M M^T = I + rows^T rows in the base's metric.
+    """
     gram_KEE = rows_KPE.mT @ rows_KPE
     _check_digits(gram_KEE, 1.0)
     identity = torch.eye(gram_KEE.shape[-1], dtype=rows_KPE.dtype, device=rows_KPE.device)
     y_KEQ = (query_QE - means_KE[:, None]).mT
-    return solve_lower(factorise(identity + gram_KEE), y_KEQ).square().sum(dim=1)
+    factor_KEE = factorise(identity + gram_KEE)
+    return solve_lower(factor_KEE, y_KEQ).square().sum(dim=1), log_determinants(factor_KEE)
 
 
 def _check_digits(matrices: Tensor, floor: float) -> None:

@@ -7,16 +7,23 @@ responsibility.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
+from cl_cnaps.gaussian.distances import class_logits
 from cl_cnaps.gaussian.gaussians import Normaliser, estimate
-from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refits import DenseRefit, SpectralRefit
 from cl_cnaps.gaussian.statistics import Statistics
+
+
+Unbounded = Literal["unbounded"]
+
+_NEVER_SETTLES = 1000
+"""Without a bound, refits at the most: nothing proves that assignments cannot go round in a circle."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +40,10 @@ def refine(
     query_QD: Tensor,
     *,
     min_steps: int = 2,
-    max_steps: int = 4,
+    max_steps: int | Unbounded = 4,
     normaliser: Normaliser = "paper",
     beta: float = 1.0,
+    rule: Literal["mahalanobis", "gmm"] = "mahalanobis",
     initial_logits_QK: Tensor | None = None,
 ) -> Refinement:
     """Logits of the queries after refinement; the inputs are left as they are.
@@ -47,13 +55,15 @@ def refine(
         support: statistics of the labelled images (the images themselves are not needed).
         query_QD: features of the whole query set.
         min_steps: refits that are made even when no assignment changes.
-        max_steps: refits at the most; 0 gives the support-only logits.
+        max_steps: refits at the most; 0 gives the support-only logits; unbounded goes on until nothing changes.
         normaliser: paper, or released-transductive.
         beta: weight of the identity in every covariance.
+        rule: mahalanobis, or gmm for the responsibilities of a Gaussian mixture (GMM-EM).
         initial_logits_QK: logits to start from in place of the support-only fit, for stored classes whose Q_k
             was merged over several tasks.
     """
-    if not 0 <= min_steps <= max_steps:
+    most = max(_NEVER_SETTLES, min_steps) if max_steps == "unbounded" else max_steps
+    if not 0 <= min_steps <= most:
         raise BadInputError(f"refinement needs 0 <= min_steps <= max_steps, got {min_steps} and {max_steps}")
     if normaliser == "released-simple":
         raise BadInputError("refinement is defined for the normalisers paper and released-transductive")
@@ -61,18 +71,19 @@ def refine(
     dtype = query_QD.dtype
     query_QD = query_QD.to(torch.float64)
     if initial_logits_QK is None:
-        logits_QK = mahalanobis_logits(estimate(support, normaliser, beta), query_QD)
+        logits_QK = class_logits(estimate(support, normaliser, beta), query_QD, rule)
     else:
         logits_QK = _checked(initial_logits_QK, query_QD.shape[0], support.n_classes).to(torch.float64)
-    if max_steps == 0 or query_QD.shape[0] == 0:
+    if most == 0 or query_QD.shape[0] == 0:
         return Refinement(logits_QK.to(dtype), 0)
 
     differentiable = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (query_QD, logits_QK, support.means_KD, support.rows_RD)
     )
-    refit = (DenseRefit if differentiable else SpectralRefit).build(support, query_QD, normaliser, beta)
+    kind = DenseRefit if differentiable else SpectralRefit
+    refit = kind.build(support, query_QD, normaliser, beta, mixture=rule == "gmm")
     assigned_Q = logits_QK.argmax(dim=1)
-    for step in range(1, max_steps + 1):
+    for step in range(1, most + 1):
         logits_QK = refit(torch.softmax(logits_QK, dim=1))
         before_Q, assigned_Q = assigned_Q, logits_QK.argmax(dim=1)
         if step >= min_steps and bool((before_Q == assigned_Q).all()):

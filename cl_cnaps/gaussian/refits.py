@@ -4,18 +4,21 @@ Two ways to the same numbers. `DenseRefit` is differentiable. `SpectralRefit` is
 one, so the covariance of the whole task is the same in every round. In its eigenbasis the part of Q'_k that classes
 share is diagonal, whatever lambda'_k is, and only the class's own rows are left to solve for.
 
+With `mixture`, logits are those of a Gaussian mixture: half the distance, and half of log |Q'_k|.
+
 Legend: as in the package, and R the number of coordinates.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, solve_lower
+from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, log_determinants, solve_lower
 from cl_cnaps.gaussian.gaussians import Normaliser
 from cl_cnaps.gaussian.statistics import Statistics
 
@@ -37,9 +40,14 @@ class DenseRefit:
     query_QR: Tensor
     task_covariance_RR: Tensor
     beta: float
+    mixture: bool
+    outside: float
+    """log |Q'_k| in the directions that no image has a part in, where every Q'_k is beta I."""
 
     @staticmethod
-    def build(support: Statistics, query_QD: Tensor, normaliser: Normaliser, beta: float) -> DenseRefit:
+    def build(
+        support: Statistics, query_QD: Tensor, normaliser: Normaliser, beta: float, *, mixture: bool = False
+    ) -> DenseRefit:
         """Prepare the rounds; `query_QD` is float64."""
         n_rows, n_classes = support.rows_RD.shape[0], support.n_classes
         counts_K, old_means_KD = support.counts_K.to(torch.float64), support.means_KD.to(torch.float64)
@@ -59,6 +67,8 @@ class DenseRefit:
             query_QR,
             everything.T @ everything / norm,
             beta,
+            mixture,
+            (query_QD.shape[1] - query_QR.shape[1]) * math.log(beta),
         )
 
     def __call__(self, weights_QK: Tensor) -> Tensor:
@@ -95,9 +105,12 @@ class DenseRefit:
             + (1 - lambda_K) * self.task_covariance_RR
             + self.beta * identity
         )
-        solved_KRQ = solve_lower(_factorise(q_KRR), offset_KQR.mT)
+        factor_KRR = _factorise(q_KRR)
+        solved_KRQ = solve_lower(factor_KRR, offset_KQR.mT)
         distances_KQ: Tensor = solved_KRQ.square().sum(dim=1)
-        return -distances_KQ.T
+        if not self.mixture:
+            return -distances_KQ.T
+        return -0.5 * (distances_KQ.T + log_determinants(factor_KRR) + self.outside)
 
 
 @dataclass(frozen=True)
@@ -110,12 +123,16 @@ class SpectralRefit:
     query_QR: Tensor
     task_variances_R: Tensor
     beta: float
+    mixture: bool
+    outside: float
 
     @staticmethod
     @torch.no_grad()
-    def build(support: Statistics, query_QD: Tensor, normaliser: Normaliser, beta: float) -> SpectralRefit:
+    def build(
+        support: Statistics, query_QD: Tensor, normaliser: Normaliser, beta: float, *, mixture: bool = False
+    ) -> SpectralRefit:
         """Prepare the rounds; `query_QD` is float64."""
-        plain = DenseRefit.build(support, query_QD, normaliser, beta)
+        plain = DenseRefit.build(support, query_QD, normaliser, beta, mixture=mixture)
         variances_R, basis_RR = torch.linalg.eigh(plain.task_covariance_RR)
         return SpectralRefit(
             plain.counts_K,
@@ -124,6 +141,8 @@ class SpectralRefit:
             plain.query_QR @ basis_RR,
             variances_R.clamp_min(0),
             beta,
+            mixture,
+            plain.outside,
         )
 
     @torch.no_grad()
@@ -144,13 +163,17 @@ class SpectralRefit:
         own_PR = own_PR * ((ratio / count).sqrt() * whiten_R)
         white_QR = offset_QR * whiten_R
         if own_PR.shape[0] < own_PR.shape[1]:
-            factor_PP = _factorise(_plus_identity(own_PR @ own_PR.T))
-            inside_PQ = solve_lower(factor_PP, own_PR @ white_QR.T)
+            factor = _factorise(_plus_identity(own_PR @ own_PR.T))
+            inside_PQ = solve_lower(factor, own_PR @ white_QR.T)
             distances_Q: Tensor = white_QR.square().sum(dim=1) - inside_PQ.square().sum(dim=0)
         else:
-            factor_RR = _factorise(_plus_identity(own_PR.T @ own_PR))
-            distances_Q = solve_lower(factor_RR, white_QR.T).square().sum(dim=0)
-        return -distances_Q.clamp_min(0)
+            factor = _factorise(_plus_identity(own_PR.T @ own_PR))
+            distances_Q = solve_lower(factor, white_QR.T).square().sum(dim=0)
+        distances_Q = distances_Q.clamp_min(0)
+        if not self.mixture:
+            return -distances_Q
+        determinant = log_determinants(factor) - 2 * whiten_R.log().sum() + self.outside
+        return -0.5 * (distances_Q + determinant)
 
 
 def _weighted_means(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +45,12 @@ def simple_logits(
     return logits(*means_and_covariances(support, np.eye(n_classes)[labels], beta), query)
 
 
+def gmm_logits(means: Array, covariances: Array, query: Array) -> Array:
+    """-(z - mu_k)^T Q_k^-1 (z - mu_k) / 2 - log |Q_k| / 2, Q x K."""
+    determinants = np.array([np.linalg.slogdet(covariance)[1] for covariance in covariances])
+    return 0.5 * logits(means, covariances, query) - 0.5 * determinants
+
+
 def refined_logits(
     support: Array,
     labels: NDArray[np.int64],
@@ -51,17 +59,21 @@ def refined_logits(
     min_steps: int,
     max_steps: int,
     beta: float = 1.0,
+    score: Callable[[Array, Array, Array], Array] = logits,
 ) -> tuple[Array, int]:
-    """Transductive CNAPS: Algorithm alg:iterative with the number of refits bounded on both sides."""
+    """Transductive CNAPS: Algorithm alg:iterative with the number of refits bounded on both sides.
+
+    With `score=gmm_logits` it is GMM-EM.
+    """
     hard = np.eye(n_classes)[labels]
-    current = simple_logits(support, labels, n_classes, query, beta)
+    current = score(*means_and_covariances(support, hard, beta), query)
     everything = np.concatenate([np.asarray(support, np.float64), np.asarray(query, np.float64)])
     steps = 0
     while steps < max_steps:
         soft = np.exp(current - current.max(axis=1, keepdims=True))
         soft /= soft.sum(axis=1, keepdims=True)
         before = current.argmax(axis=1)
-        current = logits(*means_and_covariances(everything, np.concatenate([hard, soft]), beta), query)
+        current = score(*means_and_covariances(everything, np.concatenate([hard, soft]), beta), query)
         steps += 1
         if steps >= min_steps and (before == current.argmax(axis=1)).all():
             break
