@@ -15,6 +15,7 @@ from cl_cnaps.commands import options
 if TYPE_CHECKING:
     from cl_cnaps.evaluation.targets import Target
     from cl_cnaps.evaluation.workers import Workers
+    from cl_cnaps.gaussian import Unbounded
     from cl_cnaps.models.loading import LoadedModel
     from cl_cnaps.results.few_shot import Result
 
@@ -37,21 +38,14 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option(
     "--model",
     type=click.Choice(["simple", "transductive", "cnaps", "protonet"]),
-    default="simple",
-    show_default=True,
-    help="Simple CNAPS, Transductive CNAPS, CNAPS, or prototypes with Euclidean distance.",
+    help="Simple CNAPS, Transductive CNAPS, CNAPS, or prototypes with Euclidean distance.  [default: simple, or that "
+    "of --variant]",
 )
 @options.backbone
 @options.weights
-@click.option(
-    "--adaptation",
-    type=click.Choice(["film", "none"]),
-    help="film: features adapted to each task; none: frozen features.  [default: film if there are weights for it, "
-    "else none]",
-)
-@click.option(
-    "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
-)
+@options.adaptation
+@options.image_size
+@options.variant
 @click.option(
     "--tasks", type=click.IntRange(min=1), default=600, show_default=True, help="Tasks of each data set."
 )
@@ -78,14 +72,6 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
     help="Repeat with each of these numbers of queries, on the same tasks; draws accuracy against them.",
 )
 @click.option(
-    "--refine-min", type=click.IntRange(min=0), help="Least steps of refinement (transductive).  [default: 2]"
-)
-@click.option(
-    "--refine-max",
-    type=click.IntRange(min=0),
-    help="Most steps of refinement (transductive).  [default: 4; mini, tiered: 10]",
-)
-@click.option(
     "--specs",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for testing.",
@@ -104,7 +90,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 @options.as_json
 def evaluate(
     target: str,
-    model: str,
+    model: str | None,
     backbone: str | None,
     backbone_weights: str,
     weights: str | None,
@@ -116,8 +102,10 @@ def evaluate(
     queries: int | None,
     variable: bool,
     vary_queries: tuple[int, ...],
+    metric: str | None,
+    variant: str | None,
     refine_min: int | None,
-    refine_max: int | None,
+    refine_max: int | Unbounded | None,
     specs: Path | None,
     workers: int | None,
     seed: int,
@@ -136,12 +124,19 @@ def evaluate(
     Examples:
       cl-cnaps evaluate mini-imagenet --model transductive
       cl-cnaps evaluate meta-dataset --specs meta_dataset_specs --tasks 100
+      cl-cnaps evaluate meta-dataset --specs meta_dataset_specs --variant cot
       cl-cnaps evaluate folder:photos.zip --ways 5 --shots 1,5
     """
-    if model != "transductive" and (refine_min is not None or refine_max is not None):
-        raise click.UsageError(f"--refine-min and --refine-max are for --model transductive, not for {model}")
+    from cl_cnaps.models.variants import chosen_model, refines
+
+    name = chosen_model(model, variant)
+    if not refines(name, variant) and (refine_min is not None or refine_max is not None):
+        raise click.UsageError(
+            f"--refine-min and --refine-max are for models that refine, not for {variant or name}"
+        )
     from cl_cnaps.evaluation.targets import plan, refinement_steps, task_shapes
     from cl_cnaps.evaluation.workers import Workers, usable_cores
+    from cl_cnaps.models.config import refinement_bounds
     from cl_cnaps.models.loading import load_model
     from cl_cnaps.results.few_shot import write_few_shot_record
 
@@ -149,11 +144,9 @@ def evaluate(
         target, ways=ways, shots=shots, queries=queries, variable=variable, vary_queries=vary_queries
     )
     planned = plan(target, shapes, specs=specs)
-    least, most = refinement_steps(target)
-    least = least if refine_min is None else refine_min
-    most = max(most, least) if refine_max is None else refine_max
+    least, most = refinement_bounds(refine_min, refine_max, refinement_steps(target))
     loaded = load_model(
-        model,  # type: ignore[arg-type]
+        name,  # type: ignore[arg-type]
         backbone=backbone,
         backbone_weights=backbone_weights,
         weights=weights,
@@ -161,6 +154,8 @@ def evaluate(
         image_size=image_size,
         seed=seed,
         device=device,
+        metric=metric,
+        variant=variant,
         refine_min=least,
         refine_max=most,
     )

@@ -8,6 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
+from cl_cnaps.models.variants import VARIANTS
+
+METRIC_NAMES = ("mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -82,3 +86,60 @@ def weights(function: F) -> F:
         metavar="NAME|FILE|none",
         help="Adaptation weights (see `weights list`).  [default: those shipped for the model, if any]",
     )(function)
+
+
+def adaptation(function: F) -> F:
+    """`--adaptation`."""
+    return click.option(
+        "--adaptation",
+        type=click.Choice(["film", "none"]),
+        help="film: features adapted to each task; none: frozen features.  [default: film if there are weights for "
+        "it, else none]",
+    )(function)
+
+
+def image_size(function: F) -> F:
+    """`--image-size`."""
+    return click.option(
+        "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
+    )(function)
+
+
+def variant(function: F) -> F:
+    """`--metric`, `--variant`, `--refine-min` and `--refine-max`: what the paper's ablations change."""
+    function = click.option(
+        "--refine-max",
+        type=_Steps(),
+        metavar="N|unbounded",
+        help="Most steps of refinement (transductive); 0: none.  [default: 4; evaluate mini-, tiered-imagenet: 10]",
+    )(function)
+    function = click.option(
+        "--refine-min",
+        type=click.IntRange(min=0),
+        help="Least steps of refinement (transductive).  [default: 2]",
+    )(function)
+    function = click.option(
+        "--variant",
+        type=click.Choice(["plain", *VARIANTS]),
+        help="; ".join(f"{name}: {info.model}, {info.meaning}" for name, info in VARIANTS.items())
+        + ".  [default: that of the weights, else plain]",
+    )(function)
+    return click.option(
+        "--metric",
+        type=click.Choice(METRIC_NAMES),
+        help="Distance to the classes (simple): squared Mahalanobis, its root, squared L2, L1, cosine, negative dot "
+        "product.  [default: that of the weights, else mahalanobis]",
+    )(function)
+
+
+class _Steps(click.ParamType):
+    """A number of steps, or `unbounded`."""
+
+    name = "steps"
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> int | str:
+        if value == "unbounded":
+            return str(value)
+        return click.IntRange(min=0).convert(value, parameter, context)

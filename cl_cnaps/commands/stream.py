@@ -35,9 +35,8 @@ BENCHMARK_NAMES = (
 @click.option(
     "--model",
     type=click.Choice([*CNAPS_MODELS, *BASELINE_NAMES]),
-    default="simple",
-    show_default=True,
-    help="A CNAPS model (protonet: Euclidean distance on the same features) or a baseline.",
+    help="A CNAPS model (protonet: Euclidean distance on the same features) or a baseline.  [default: simple, or that "
+    "of --variant]",
 )
 @click.option(
     "--encoding",
@@ -75,24 +74,13 @@ BENCHMARK_NAMES = (
     metavar="SEED",
     help="Learn the classes in a random order.",
 )
-@click.option(
-    "--adaptation",
-    type=click.Choice(["film", "none"]),
-    help="none: frozen features.  [default: film if there are weights for it, else none]",
-)
+@options.adaptation
 @options.backbone
 @options.weights
-@click.option(
-    "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
-)
+@options.image_size
+@options.variant
 @click.option("--query-scope", type=click.Choice(["task", "stream"]), default="task", show_default=True,
               help="Transductive, single head: refine on the queries of one task, or of all tasks seen.")  # fmt: skip
-@click.option(
-    "--refine-min", type=click.IntRange(min=0), help="Transductive: refinement steps at least.  [default: 2]"
-)
-@click.option(
-    "--refine-max", type=click.IntRange(min=0), help="Transductive: refinement steps at most.  [default: 4]"
-)
 @click.option("--baseline-on", type=click.Choice(["features", "network"]),
               help="Baselines: train on the frozen backbone's features, or a small network from scratch.")  # fmt: skip
 @options.seed
@@ -113,6 +101,8 @@ BENCHMARK_NAMES = (
 @options.as_json
 @options.quiet
 def stream(
+    model: str | None,
+    variant: str | None,
     encoding: str | None,
     head: str,
     class_order: str | None,
@@ -130,13 +120,18 @@ def stream(
     cl-cnaps stream --encoding first --head single
     cl-cnaps stream --benchmark split-cifar10 --model transductive --encoding all
     cl-cnaps stream --benchmark folder:photos.zip --classes-per-task 3
+    cl-cnaps stream --metric cosine
+    cl-cnaps stream --variant feot
     cl-cnaps stream --model ewc --baseline-on network
     """
     from cl_cnaps.commands.torch_setup import set_up_torch
+    from cl_cnaps.models.variants import chosen_model
     from cl_cnaps.results.stream_run import StreamRun, run_and_record
 
     set_up_torch()
     run = StreamRun(
+        model=chosen_model(model, variant),
+        variant=variant,
         encoding="first",
         heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
         class_order=tuple(name.strip() for name in class_order.split(","))

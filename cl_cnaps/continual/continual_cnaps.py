@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.gaussian import class_logits, estimate, refine, support_statistics
+from cl_cnaps.gaussian import MEANS_ALONE, class_logits, estimate, support_statistics
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.folding import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
@@ -60,7 +60,7 @@ class ContinualCnaps(nn.Module):
     @property
     def transductive(self) -> bool:
         """Whether the query set as a whole takes part in its classification."""
-        return isinstance(self.model, TransductiveCnaps)
+        return self.model.config.refines
 
     @property
     def network(self) -> FoldedNetwork:
@@ -117,8 +117,7 @@ class ContinualCnaps(nn.Module):
     def _group(self, keys: tuple[ClassKey, ...], features_ND: Tensor, position_N: Tensor) -> ClassGroup:
         statistics = support_statistics(features_ND, position_N, len(keys))
         gaussians = estimate(statistics, self.model.normaliser, self.model.config.beta)
-        means_only = isinstance(self.model, Cnaps) or self.model.config.metric == "euclidean"
-        if means_only:
+        if isinstance(self.model, Cnaps) or self.model.config.rule in MEANS_ALONE:
             gaussians = gaussians.without_covariances()
         return ClassGroup(keys, gaussians, statistics if self.transductive else None)
 
@@ -135,7 +134,7 @@ class ContinualCnaps(nn.Module):
         if isinstance(self.model, Cnaps):
             head: LinearHead = self.model.classifier(group.gaussians.means_KD)
             return self.model.logits(head, features_QD)
-        return class_logits(group.gaussians, features_QD, self.model.config.metric)
+        return class_logits(group.gaussians, features_QD, self.model.config.rule)
 
     @torch.no_grad()
     def stored_logits(
@@ -165,23 +164,15 @@ class ContinualCnaps(nn.Module):
     def logits(
         self, features_QD: Tensor, keys: Sequence[ClassKey], of_groups_QK: Tensor | None = None
     ) -> Tensor:
-        """Logits Q x K of the classes that compete, refined on these queries if the model is transductive.
+        """Logits Q x K of the classes that compete, refined on these queries if the model does so.
 
         The arguments are those of `stored_logits`; `features_QD` must be the whole query set.
         """
         logits_QK = self.stored_logits(features_QD, keys, of_groups_QK)
         if not self.transductive:
             return logits_QK
-        config = self.model.config
-        return refine(
-            self.memory.statistics(keys),
-            features_QD,
-            min_steps=config.refine_min,
-            max_steps=config.refine_max,
-            normaliser=self.model.normaliser,
-            beta=config.beta,
-            initial_logits_QK=logits_QK,
-        ).logits_QK
+        assert isinstance(self.model, TransductiveCnaps)
+        return self.model.refined_logits(self.memory.statistics(keys), features_QD, logits_QK)
 
     def memory_bytes(self) -> int:
         """What is carried from task to task: class statistics and the encoding."""
@@ -194,6 +185,8 @@ class ContinualCnaps(nn.Module):
         """What was learned, as plain values and tensors."""
         return {
             "model": self.model.name,
+            "variant": self.model.config.variant,
+            "metric": self.model.config.metric,
             "class_ids": self.config.class_ids,
             "encoding": self.encoding.state(),
             "memory": self.memory.state(),
@@ -205,10 +198,18 @@ class ContinualCnaps(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         """Take over what another model learned with the same settings."""
-        saved = (state["model"], state["encoding"]["kind"], state["class_ids"])
-        own = (self.model.name, self.config.encoding, self.config.class_ids)
+        # What is kept of a class depends on the variant and the metric; states from before them name neither.
+        model = self.model.config
+        saved = (
+            state["model"],
+            state.get("variant", "plain"),
+            state.get("metric", model.metric),
+            state["encoding"]["kind"],
+            state["class_ids"],
+        )
+        own = (self.model.name, model.variant, model.metric, self.config.encoding, self.config.class_ids)
         if saved != own:
-            says = "the model {}, encoding {} and {} class ids"
+            says = "the model {} (variant {}, metric {}), encoding {} and {} class ids"
             raise ClCnapsError(f"the saved state is of {says.format(*saved)}; this is {says.format(*own)}")
         device, dtype = self.model.device, self.model.dtype
         value = state["encoding"]["value"]

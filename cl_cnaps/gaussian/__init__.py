@@ -8,7 +8,7 @@ Shape legend: K classes, D feature width, N support rows, Q queries, R factor ro
 from cl_cnaps.gaussian.distances import MEANS_ALONE, RULES, Metric, Rule, class_logits
 from cl_cnaps.gaussian.gaussians import Gaussians, Normaliser, concatenate, estimate, merge
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
-from cl_cnaps.gaussian.refinement import Refinement, Unbounded, refine
+from cl_cnaps.gaussian.refinement import Refinement, Rounds, Unbounded, refine, refinement_rounds
 from cl_cnaps.gaussian.statistics import Statistics, combine, pool, support_statistics, weighted_statistics
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Metric",
     "Normaliser",
     "Refinement",
+    "Rounds",
     "Rule",
     "Statistics",
     "Unbounded",
@@ -29,6 +30,7 @@ __all__ = [
     "merge",
     "pool",
     "refine",
+    "refinement_rounds",
     "support_statistics",
     "weighted_statistics",
 ]

@@ -6,7 +6,9 @@ responsibility.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,8 +21,9 @@ from cl_cnaps.gaussian.gaussians import Normaliser, estimate
 from cl_cnaps.gaussian.refits import DenseRefit, SpectralRefit
 from cl_cnaps.gaussian.statistics import Statistics
 
-
 Unbounded = Literal["unbounded"]
+MixtureRule = Literal["mahalanobis", "gmm"]
+"""Whose responsibilities the queries have."""
 
 _NEVER_SETTLES = 1000
 """Without a bound, refits at the most: nothing proves that assignments cannot go round in a circle."""
@@ -35,6 +38,46 @@ class Refinement:
     """How often the class parameters were estimated anew with the queries in."""
 
 
+Refit = Callable[[Tensor], Tensor]
+"""One round: from responsibilities Q x K to logits Q x K."""
+
+
+class Rounds:
+    """The logits after each round of the loop, made when they are first asked for: all bounds share them."""
+
+    def __init__(self, first_QK: Tensor, prepare: Callable[[], Refit] | None, dtype: torch.dtype) -> None:
+        """Begin with the logits before any refit.
+
+        `prepare` makes what refits, if a round is asked for; without it there are no queries, and no rounds.
+        """
+        self._logits = [first_QK]
+        self._prepare = prepare
+        self._refit: Refit | None = None
+        self._dtype = dtype
+
+    def end(self, min_steps: int, max_steps: int | Unbounded) -> Refinement:
+        """The loop's result: it ends when no query's most probable class changes, within these bounds."""
+        most = max(_NEVER_SETTLES, min_steps) if max_steps == "unbounded" else max_steps
+        if not 0 <= min_steps <= most:
+            raise BadInputError(
+                f"refinement needs 0 <= min_steps <= max_steps, got {min_steps} and {max_steps}"
+            )
+        step = 0
+        while self._prepare is not None and step < most:
+            step += 1
+            same = torch.equal(self._after(step - 1).argmax(dim=1), self._after(step).argmax(dim=1))
+            if step >= min_steps and same:
+                break
+        return Refinement(check_finite(self._after(step), "the refined distance").to(self._dtype), step)
+
+    def _after(self, steps: int) -> Tensor:
+        while len(self._logits) <= steps:
+            assert self._prepare is not None
+            self._refit = self._refit or self._prepare()
+            self._logits.append(self._refit(torch.softmax(self._logits[-1], dim=1)))
+        return self._logits[steps]
+
+
 def refine(
     support: Statistics,
     query_QD: Tensor,
@@ -43,7 +86,7 @@ def refine(
     max_steps: int | Unbounded = 4,
     normaliser: Normaliser = "paper",
     beta: float = 1.0,
-    rule: Literal["mahalanobis", "gmm"] = "mahalanobis",
+    rule: MixtureRule = "mahalanobis",
     initial_logits_QK: Tensor | None = None,
 ) -> Refinement:
     """Logits of the queries after refinement; the inputs are left as they are.
@@ -62,9 +105,22 @@ def refine(
         initial_logits_QK: logits to start from in place of the support-only fit, for stored classes whose Q_k
             was merged over several tasks.
     """
-    most = max(_NEVER_SETTLES, min_steps) if max_steps == "unbounded" else max_steps
-    if not 0 <= min_steps <= most:
-        raise BadInputError(f"refinement needs 0 <= min_steps <= max_steps, got {min_steps} and {max_steps}")
+    rounds = refinement_rounds(
+        support, query_QD, normaliser=normaliser, beta=beta, rule=rule, initial_logits_QK=initial_logits_QK
+    )
+    return rounds.end(min_steps, max_steps)
+
+
+def refinement_rounds(
+    support: Statistics,
+    query_QD: Tensor,
+    *,
+    normaliser: Normaliser = "paper",
+    beta: float = 1.0,
+    rule: MixtureRule = "mahalanobis",
+    initial_logits_QK: Tensor | None = None,
+) -> Rounds:
+    """The rounds of `refine`, to be ended under several bounds; the arguments are the same."""
     if normaliser == "released-simple":
         raise BadInputError("refinement is defined for the normalisers paper and released-transductive")
     check_features(query_QD, "query", support.width)
@@ -74,21 +130,14 @@ def refine(
         logits_QK = class_logits(estimate(support, normaliser, beta), query_QD, rule)
     else:
         logits_QK = _checked(initial_logits_QK, query_QD.shape[0], support.n_classes).to(torch.float64)
-    if most == 0 or query_QD.shape[0] == 0:
-        return Refinement(logits_QK.to(dtype), 0)
-
+    if query_QD.shape[0] == 0:
+        return Rounds(logits_QK, None, dtype)
     differentiable = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (query_QD, logits_QK, support.means_KD, support.rows_RD)
     )
     kind = DenseRefit if differentiable else SpectralRefit
-    refit = kind.build(support, query_QD, normaliser, beta, mixture=rule == "gmm")
-    assigned_Q = logits_QK.argmax(dim=1)
-    for step in range(1, most + 1):
-        logits_QK = refit(torch.softmax(logits_QK, dim=1))
-        before_Q, assigned_Q = assigned_Q, logits_QK.argmax(dim=1)
-        if step >= min_steps and bool((before_Q == assigned_Q).all()):
-            break
-    return Refinement(check_finite(logits_QK, "the refined distance").to(dtype), step)
+    prepare = partial(kind.build, support, query_QD, normaliser, beta, mixture=rule == "gmm")
+    return Rounds(logits_QK, prepare, dtype)
 
 
 def _checked(logits_QK: Tensor, n_queries: int, n_classes: int) -> Tensor:

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import (
     Normaliser,
+    Rounds,
+    Statistics,
     class_logits,
     estimate,
-    refine,
+    refinement_rounds,
     support_statistics,
 )
 from cl_cnaps.gaussian.checks import check_features
@@ -176,9 +178,9 @@ class CnapsModel(nn.Module):
         return GaussianHead(statistics, estimate(statistics, self.normaliser, self.config.beta))
 
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
-        """Logits Q x K; for the transductive model in evaluation those after refinement on this query set."""
+        """Logits Q x K; for a model that refines, in evaluation those after refinement on this query set."""
         assert isinstance(head, GaussianHead)
-        return class_logits(head.gaussians, query_QD, self.config.metric)
+        return class_logits(head.gaussians, query_QD, self.config.rule)
 
     def probabilities(self, head: Head, query_QD: Tensor) -> Tensor:
         """Class probabilities Q x K."""
@@ -208,12 +210,19 @@ class ProtoNet(CnapsModel):
 
 
 class TransductiveCnaps(CnapsModel):
-    """Transductive CNAPS (Section sec:transductive-cnaps): queries take part in the encoding and in the classes."""
+    """Transductive CNAPS (Section sec:transductive-cnaps): queries take part in the encoding and in the classes.
+
+    The variants FEOT and COT leave out one of the two.
+    """
 
     name = "transductive"
 
-    def _make_encoder(self) -> TransductiveTaskEncoder:
-        return TransductiveTaskEncoder(self.config.encoder)
+    def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
+        return (
+            TransductiveTaskEncoder(self.config.encoder)
+            if self.config.encodes_queries
+            else super()._make_encoder()
+        )
 
     @property
     def normaliser(self) -> Normaliser:
@@ -221,18 +230,31 @@ class TransductiveCnaps(CnapsModel):
         return "paper" if self.config.normaliser == "paper" else "released-transductive"
 
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
-        """In training from the support alone; in evaluation refined on the whole query set given."""
-        assert isinstance(head, GaussianHead)
-        if self.training:
+        """In training from the support alone, but for Transductive+; in evaluation refined on this whole query set."""
+        if not self.config.refines or (self.training and self.config.variant != "plus"):
             return super().logits(head, query_QD)
-        return refine(
-            head.statistics,
+        assert isinstance(head, GaussianHead)
+        return self.refined_logits(head.statistics, query_QD)
+
+    def refined_logits(
+        self, support: Statistics, query_QD: Tensor, initial_logits_QK: Tensor | None = None
+    ) -> Tensor:
+        """Logits Q x K refined on the query set as this model does it; the arguments are those of `refine`."""
+        rounds = self.refinement(support, query_QD, initial_logits_QK)
+        return rounds.end(self.config.refine_min, self.config.refine_max).logits_QK
+
+    def refinement(
+        self, support: Statistics, query_QD: Tensor, initial_logits_QK: Tensor | None = None
+    ) -> Rounds:
+        """The rounds of that refinement, to be ended under any bounds."""
+        return refinement_rounds(
+            support,
             query_QD,
-            min_steps=self.config.refine_min,
-            max_steps=self.config.refine_max,
             normaliser=self.normaliser,
             beta=self.config.beta,
-        ).logits_QK
+            rule="gmm" if self.config.rule == "gmm" else "mahalanobis",
+            initial_logits_QK=initial_logits_QK,
+        )
 
 
 class Cnaps(CnapsModel):

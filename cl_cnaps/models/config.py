@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal, get_args, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args, get_type_hints
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import Metric
+from cl_cnaps.gaussian import Metric, Rule, Unbounded
 from cl_cnaps.models.adaptation import Generator
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.encoders import SetEncoderConfig
+from cl_cnaps.models.variants import ModelName, Variant, chosen_model, refines
 
-ModelName = Literal["simple", "transductive", "cnaps", "protonet"]
+__all__ = ["CnapsConfig", "ModelName", "Variant", "refinement_bounds"]
 
 
 @dataclass(frozen=True)
@@ -28,30 +29,82 @@ class CnapsConfig:
     generator: Generator = "compact"
     encoder: SetEncoderConfig = field(default_factory=lambda: SetEncoderConfig(norm="group", image_size=32))
     metric: Metric = "mahalanobis"
-    """Of the simple model; protonet is always euclidean, the others have no choice."""
+    """Of models that do not refine; protonet is always euclidean, cnaps has none."""
     normaliser: Literal["paper", "released"] = "paper"
     beta: float = 1.0
     learned_temperature: bool = True
     """Divide logits by a learned temperature in training and in probabilities. The paper does not."""
     refine_min: int = 2
-    refine_max: int = 4
+    refine_max: int | Unbounded = 4
+    variant: Variant = "plain"
+    """What an ablation changes; see `VARIANTS`."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(CnapsConfig)
-        for name in ("model", "adaptation", "generator", "metric", "normaliser"):
+        for name in ("model", "adaptation", "generator", "metric", "normaliser", "variant"):
             allowed = get_args(hints[name])
             if getattr(self, name) not in allowed:
                 raise BadInputError(
                     f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
-        if self.model in ("transductive", "cnaps") and self.metric != "mahalanobis":
-            raise BadInputError(f"the metric of the model {self.model} cannot be chosen, got {self.metric!r}")
+        chosen_model(self.model, self.variant)
+        self._check_metric()
+        if self.variant == "plus" and self.adaptation == "none":
+            raise BadInputError(
+                "Transductive+ is Transductive CNAPS with an adaptation that was trained otherwise: without "
+                "adaptation there is no such variant"
+            )
         if not 0 < self.beta < math.inf:
             raise BadInputError(f"beta must be positive and finite, got {self.beta}")
-        if not 0 <= self.refine_min <= self.refine_max:
+        if self.refine_max != "unbounded" and not isinstance(self.refine_max, int):
+            raise BadInputError(f"refine_max is a whole number or unbounded, got {self.refine_max!r}")
+        if self.refine_min < 0 or (isinstance(self.refine_max, int) and self.refine_min > self.refine_max):
             raise BadInputError(
                 f"refinement needs 0 <= refine_min <= refine_max, got {self.refine_min} and {self.refine_max}"
             )
+
+    def _check_metric(self) -> None:
+        if self.metric == "mahalanobis" or (self.model, self.metric) == ("protonet", "euclidean"):
+            return
+        if self.model == "protonet":
+            raise BadInputError(
+                f"protonet is the Euclidean metric: for {self.metric} choose the model simple with that metric"
+            )
+        if self.variant.startswith("gmm"):
+            raise BadInputError(
+                f"the variant {self.variant} has its own logits, with squared Mahalanobis distances: it has no "
+                f"metric {self.metric}"
+            )
+        if self.model == "cnaps" or self.refines:
+            raise BadInputError(
+                f"the metric of the model {self.model} cannot be chosen, got {self.metric!r}: "
+                + ("its classifier is linear" if self.model == "cnaps" else "the refinement is Mahalanobis's")
+            )
+
+    @property
+    def rule(self) -> Rule:
+        """How logits are made."""
+        return "gmm" if self.variant in ("gmm", "gmm-em") else self.metric
+
+    @property
+    def refines(self) -> bool:
+        """Whether the query set as a whole takes part in its classification."""
+        return refines(self.model, self.variant)
+
+    @property
+    def encodes_queries(self) -> bool:
+        """Whether the task encoding is the transductive one."""
+        return self.model == "transductive" and self.variant != "cot"
+
+    def as_json(self) -> dict[str, Any]:
+        """All settings as JSON holds them; the variant only where there is one.
+
+        Records and weight files of plain models are so the same as before there were variants.
+        """
+        settings = asdict(self)
+        if self.variant == "plain":
+            del settings["variant"]
+        return settings
 
     @staticmethod
     def papers(model: ModelName = "simple") -> CnapsConfig:
@@ -73,3 +126,12 @@ class CnapsConfig:
             if backbone == "resnet18"
             else CnapsConfig(model=model, backbone=backbone)
         )
+
+
+def refinement_bounds(
+    least: int | None, most: int | Unbounded | None, usual: tuple[int, int] = (2, 4)
+) -> tuple[int, int | Unbounded]:
+    """Least and most steps of refinement: what was asked for, else the usual, moved as far as the other needs."""
+    if least is None:
+        least = usual[0] if most is None or most == "unbounded" else min(usual[0], most)
+    return least, max(usual[1], least) if most is None else most

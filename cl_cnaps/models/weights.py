@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def save_weights(
     metadata = {
         "format": FORMAT,
         "version": __version__,
-        "config": json.dumps(asdict(model.config), sort_keys=True),
+        "config": json.dumps(model.config.as_json(), sort_keys=True),
         "backbone_digest": backbone.digest(),
         "has_backbone": json.dumps(has_backbone),
         "backbone_source": backbone.info.weights_source,

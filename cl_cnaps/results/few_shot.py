@@ -11,12 +11,14 @@ from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.evaluation.overlap import seen_in_pretraining
 from cl_cnaps.evaluation.run import Outcome
 from cl_cnaps.evaluation.targets import Target, TargetSet
+from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.results.environment import describe_environment
 from cl_cnaps.results.few_shot_averages import Averages, averages
 from cl_cnaps.results.few_shot_recall import recall_rows
 from cl_cnaps.results.paper.few_shot import TrainedOn, few_shot_figure
 from cl_cnaps.results.record import Record, read_record, record_name, record_path, records_under, write_record
+from cl_cnaps.results.wording import is_plain
 
 VERB = "evaluate"
 EPISODES = "episodes"
@@ -61,10 +63,14 @@ class FewShotRecord:
         return dict(self.record.summary["averages"])
 
 
-def few_shot_config(target: Target, loaded: LoadedModel, *, tasks: int, seed: int) -> dict[str, Any]:
-    """Everything that determines the numbers of an evaluation, but not how fast or where they are made."""
-    model = loaded.model.config
-    transductive = model.model == "transductive"
+def few_shot_config(
+    target: Target, loaded: LoadedModel, *, tasks: int, seed: int, method: CnapsConfig | None = None
+) -> dict[str, Any]:
+    """Everything that determines the numbers of an evaluation, but not how fast or where they are made.
+
+    `method` is how the model's features are classified, where that is not the model's own way.
+    """
+    model = method or loaded.model.config
     return {
         "target": target.name,
         "model": model.model,
@@ -73,9 +79,11 @@ def few_shot_config(target: Target, loaded: LoadedModel, *, tasks: int, seed: in
         "image_size": model.image_size,
         "adaptation": model.adaptation,
         "metric": model.metric,
+        # Left out where there is none, so that records keep the names they had before there were variants.
+        **({} if model.variant == "plain" else {"variant": model.variant}),
         "normaliser": model.normaliser,
         "weights": loaded.weights_digest,
-        "refine": {"min": model.refine_min, "max": model.refine_max} if transductive else None,
+        "refine": {"min": model.refine_min, "max": model.refine_max} if model.refines else None,
         "tasks": tasks,
         "seed": seed,
         "shapes": [asdict(shape) for shape in target.shapes],
@@ -86,9 +94,19 @@ def few_shot_config(target: Target, loaded: LoadedModel, *, tasks: int, seed: in
     }
 
 
-def few_shot_entry(target: str, result: Result, loaded: LoadedModel, seed: int) -> Entry:
+def few_shot_name(target: Target, loaded: LoadedModel) -> str:
+    """The folder of a record: target and model, then the variant and the metric that are not the model's own."""
+    model = loaded.model.config
+    variant = () if model.variant == "plain" else (model.variant,)
+    metric = () if model.metric == "mahalanobis" or model.model == "protonet" else (model.metric,)
+    return record_name("-".join((target.name, model.model, *variant, *metric)))
+
+
+def few_shot_entry(
+    target: str, result: Result, loaded: LoadedModel, seed: int, method: CnapsConfig | None = None
+) -> Entry:
     """All that is said of one data set and task shape. Accuracies are fractions, the paper's figures per cent."""
-    of, outcome, model = result.of, result.outcome, loaded.model.config
+    of, outcome, model = result.of, result.outcome, method or loaded.model.config
     shape, scores, info = outcome.shape, outcome.scores, loaded.model.backbone.info
     overlap = seen_in_pretraining(of.stand_in or of.name, info.pretraining)
     classes = sum(one.way for one in scores)
@@ -101,6 +119,8 @@ def few_shot_entry(target: str, result: Result, loaded: LoadedModel, seed: int) 
         "model": model.model,
         "backbone": model.backbone,
         "adaptation": model.adaptation,
+        "metric": model.metric,
+        "variant": model.variant,
         "features": "the same for all tasks" if outcome.embedded_once else "adapted to each task",
         "ways": shape.ways,
         "shots": shape.shots,
@@ -119,8 +139,8 @@ def few_shot_entry(target: str, result: Result, loaded: LoadedModel, seed: int) 
         "backbone_pretraining": info.pretraining,
         "seen_in_pretraining": overlap.words,
         "classes_seen_in_pretraining": overlap.seen,
-        "paper": _paper(result, model.model, "benchmark"),
-        "paper_imagenet": _paper(result, model.model, "imagenet"),
+        "paper": _paper(result, model, "benchmark"),
+        "paper_imagenet": _paper(result, model, "imagenet"),
         "seconds": outcome.seconds,
     }
 
@@ -135,11 +155,11 @@ def write_few_shot_record(
     seed: int,
     environment_extra: Mapping[str, Any],
 ) -> FewShotRecord:
-    """Write `<out>/evaluate/<target>-<model>/<id>/`, replacing a record of the same configuration."""
+    """Write `<out>/evaluate/<name>/<id>/`, replacing a record of the same configuration."""
     if not results:
         raise BadInputError("there is no result to write")
     config = few_shot_config(target, loaded, tasks=tasks, seed=seed)
-    name = record_name(f"{target.name}-{loaded.model.config.model}")
+    name = few_shot_name(target, loaded)
     entries = [few_shot_entry(target.name, result, loaded, seed) for result in results]
     record = write_record(
         out,
@@ -155,7 +175,7 @@ def write_few_shot_record(
                 **environment_extra,
             }
         ),
-        tables={EPISODES: _episode_rows(results), RECALL: recall_rows(_named(results))},
+        tables={EPISODES: episode_rows(results), RECALL: recall_rows(_named(results))},
         summary={
             "verb": VERB,
             "name": name,
@@ -190,10 +210,12 @@ def read_few_shot_record(path: Path) -> FewShotRecord:
     return FewShotRecord(record)
 
 
-def _paper(result: Result, model: str, trained_on: TrainedOn) -> dict[str, Any] | None:
+def _paper(result: Result, model: CnapsConfig, trained_on: TrainedOn) -> dict[str, Any] | None:
     """The paper's cell; none for other numbers of queries than the 10 it has."""
     shape = result.outcome.shape
-    figure = few_shot_figure(result.of.name, shape.words, model, trained_on) if shape.queries == 10 else None
+    if shape.queries != 10 or not is_plain(asdict(model)):
+        return None
+    figure = few_shot_figure(result.of.name, shape.words, model.model, trained_on)
     if figure is None:
         return None
     return {"mean": figure.mean, "interval": figure.interval, "unit": "percent", "label": figure.label}
@@ -203,7 +225,8 @@ def _named(results: Sequence[Result]) -> Iterator[tuple[str, Outcome]]:
     return ((result.of.name, result.outcome) for result in results)
 
 
-def _episode_rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
+def episode_rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
+    """Every task with its shape and accuracy: the rows of episodes.csv."""
     for name, outcome in _named(results):
         for one in outcome.scores:
             yield {

@@ -8,6 +8,7 @@ from typing import Any
 
 from cl_cnaps.evaluation.ranks import average_rank
 from cl_cnaps.results.paper.few_shot import meta_dataset_rows, row_of
+from cl_cnaps.results.wording import is_plain
 
 GROUPS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 """Average -> the domains of the data sets that it is over."""
@@ -37,7 +38,7 @@ def averages(entries: Sequence[Mapping[str, Any]]) -> Averages:
         if not members:
             continue
         data_sets = [entry["data_set"] for entry in members]
-        theirs = row_of(members[0]["model"])
+        theirs = row_of(members[0]["model"]) if is_plain(members[0]) else None
         found[group] = {
             "data_sets": data_sets,
             "accuracy": fmean(entry["accuracy"]["mean"] for entry in members),

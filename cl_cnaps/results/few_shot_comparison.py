@@ -9,7 +9,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.few_shot import Entry, FewShotRecord
 from cl_cnaps.results.few_shot_notes import data_set_notes
 from cl_cnaps.results.few_shot_tables import GROUP_WORDS, data_set_words
-from cl_cnaps.results.wording import ABSENT, adaptation_words, model_name, paper_cell, percent
+from cl_cnaps.results.wording import ABSENT, adaptation_words, method_name, paper_cell, percent
 
 _PAPERS = {"paper": "paper", "paper_imagenet": "paper, trained on ImageNet"}
 
@@ -23,29 +23,29 @@ def comparison_markdown(records: Sequence[FewShotRecord]) -> str:
     _check(records)
     first = records[0]
     shapes = len({_shape(entry) for entry in first.entries}) > 1
-    models = list(dict.fromkeys(record.entries[0]["model"] for record in records))
-    papers = [(model, key) for model in models for key in _PAPERS if _has(records, model, key)]
+    methods = list(dict.fromkeys(method_name(record.entries[0]) for record in records))
+    papers = [(method, key) for method in methods for key in _PAPERS if _has(records, method, key)]
     header = [
         "data set",
         *(_here(record, records) for record in records),
-        *(f"*{model_name(model)}, {_PAPERS[key]}*" for model, key in papers),
+        *(f"*{method}, {_PAPERS[key]}*" for method, key in papers),
     ]
     lines = [_row(header), _row([":---", *["---:"] * (len(header) - 1)])]
     for position, entry in enumerate(first.entries):
         label = data_set_words(entry) + (f", {_shape(entry)}" if shapes else "")
         cells = [record.entries[position]["accuracy"] for record in records]
-        theirs = [_of(records, model).entries[position][key] for model, key in papers]
+        theirs = [_of(records, method).entries[position][key] for method, key in papers]
         here = [percent(cell["mean"], cell["ci95"]) for cell in cells]
         lines.append(_row([label.replace("*", "\\*"), *here, *map(paper_cell, theirs)]))
     lines += [_row([one["title"], *["missing"] * len(records), *[""] * len(papers)]) for one in first.missing]
     for group, words in GROUP_WORDS.items():
         if group in first.averages:
             here = [percent(record.averages[group]["accuracy"]) for record in records]
-            means = [_of(records, model).averages[group][key] for model, key in papers]
+            means = [_of(records, method).averages[group][key] for method, key in papers]
             lines.append(_row([words, *here, *(ABSENT if m is None else f"{m:.1f}" for m in means)]))
     if "all" in first.averages:
         here = [f"{record.averages['all']['rank']:.1f}" for record in records]
-        ranks = [_of(records, model).averages["all"]["paper_rank"] for model, _ in papers]
+        ranks = [_of(records, method).averages["all"]["paper_rank"] for method, _ in papers]
         shown = [
             "" if rank is None or key != "paper" else f"{rank:.1f}"
             for (_, key), rank in zip(papers, ranks, strict=True)
@@ -65,21 +65,21 @@ def _check(records: Sequence[FewShotRecord]) -> None:
 
 
 def _here(record: FewShotRecord, records: Sequence[FewShotRecord]) -> str:
-    """The record's model, and what tells it from other records of that model."""
+    """The record's method, and what tells it from other records of that method."""
     entry = record.entries[0]
-    same = [other.entries[0] for other in records if other.entries[0]["model"] == entry["model"]]
-    words = [model_name(entry["model"]), adaptation_words(entry["adaptation"])]
+    same = [o.entries[0] for o in records if method_name(o.entries[0]) == method_name(entry)]
+    words = [method_name(entry), adaptation_words(entry["adaptation"])]
     if len({other["backbone"] for other in same}) > 1:
         words.append(entry["backbone"])
     return ", ".join(filter(None, words))
 
 
-def _of(records: Sequence[FewShotRecord], model: str) -> FewShotRecord:
-    return next(record for record in records if record.entries[0]["model"] == model)
+def _of(records: Sequence[FewShotRecord], method: str) -> FewShotRecord:
+    return next(record for record in records if method_name(record.entries[0]) == method)
 
 
-def _has(records: Sequence[FewShotRecord], model: str, key: str) -> bool:
-    return any(entry[key] for entry in _of(records, model).entries)
+def _has(records: Sequence[FewShotRecord], method: str, key: str) -> bool:
+    return any(entry[key] for entry in _of(records, method).entries)
 
 
 def _shape(entry: Entry) -> str:

@@ -18,7 +18,7 @@ from cl_cnaps.results.wording import (
     adaptation_words,
     count,
     duration,
-    model_name,
+    method_name,
     paper_cell,
     percent,
 )
@@ -156,7 +156,7 @@ def _heading(entries: Sequence[Entry], columns: Sequence[_Column]) -> str:
     first, shown = entries[0], {column.title for column in columns}
     words = [
         first["target"],
-        model_name(first["model"]),
+        method_name(first),
         first["backbone"],
         adaptation_words(first["adaptation"]),
     ]

@@ -19,7 +19,7 @@ from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.record import records_under, write_atomically
 from cl_cnaps.results.streams import Summary, stream_records
-from cl_cnaps.results.wording import model_name
+from cl_cnaps.results.wording import method_name, model_name
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
@@ -53,7 +53,7 @@ def continual_table(results: Path) -> str:
 
 def _row_name(summary: Summary) -> str:
     """Model and what else tells its row from others."""
-    name = model_name(summary["model"])
+    name = method_name(summary)
     if summary["encoding"] is None:
         if summary["model"] == "pixel-ncm":
             return "NCM, pixels"

@@ -17,8 +17,11 @@ from cl_cnaps.continual.protocol import RunResult, run_stream
 from cl_cnaps.continual.stream import Head, Learner, Stream
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian import Metric, Unbounded
 from cl_cnaps.models.cnaps import MODELS
+from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.models.variants import Variant, chosen_model, refines
 from cl_cnaps.results.journal import Journal
 from cl_cnaps.results.record import find_record, record_name
 from cl_cnaps.results.streams import VERB, StreamRecord, read_stream_record, write_stream_record
@@ -40,8 +43,10 @@ class StreamRun:
     image_size: int | None = None
     baseline_on: Literal["features", "network"] | None = None
     query_scope: Literal["task", "stream"] = "task"
+    metric: Metric | None = None
+    variant: Variant | None = None
     refine_min: int | None = None
-    refine_max: int | None = None
+    refine_max: int | Unbounded | None = None
     shots: int | None = None
     queries: int | None = None
     runs: int = 5
@@ -167,12 +172,16 @@ def _check(asked: StreamRun) -> None:
             f"the baseline {asked.model} does not run on {asked.baseline_on}, only on "
             f"{' and '.join(BASELINES[asked.model].inputs)}"
         )
-    if asked.model != "transductive" and _refinement(asked):
-        raise BadInputError(f"refinement is the transductive model's; {asked.model} has none")
-    if asked.query_scope == "stream" and (asked.model != "transductive" or "single" not in asked.heads):
+    if asked.model in BASELINES and asked.metric is not None:
+        raise BadInputError(f"--metric is for CNAPS models; the baseline {asked.model} has none to choose")
+    refined = refines(chosen_model(asked.model, asked.variant), asked.variant)
+    name = asked.model if asked.variant is None else f"{asked.model}, variant {asked.variant},"
+    if not refined and _refinement(asked):
+        raise BadInputError(f"refinement is the transductive model's; {name} has none")
+    if asked.query_scope == "stream" and (not refined or "single" not in asked.heads):
         raise BadInputError(
-            "--query-scope stream is for the single head of the transductive model: other models do not look at the "
-            "query set as a whole, and the multi head always looks at the queries of one task"
+            "--query-scope stream is for the single head of the transductive model: models without refinement do not "
+            "look at the query set as a whole, and the multi head always looks at the queries of one task"
         )
 
 
@@ -186,6 +195,8 @@ def _cnaps(asked: StreamRun) -> _Maker:
         image_size=asked.image_size,
         seed=asked.seed,
         device=asked.device,
+        metric=asked.metric,
+        variant=asked.variant,
         **_refinement(asked),
     )
     model = loaded.model
@@ -195,8 +206,8 @@ def _cnaps(asked: StreamRun) -> _Maker:
     def learner(stream: Stream, _run: int) -> Learner:
         return CnapsLearner(stream, model, asked.encoding, asked.query_scope)
 
-    settings: dict[str, Any] = {"encoding": asked.encoding, "model_config": asdict(model.config)}
-    if model.name == "transductive":
+    settings: dict[str, Any] = {"encoding": asked.encoding, "model_config": model.config.as_json()}
+    if model.config.refines:
         settings["query_scope"] = asked.query_scope
     return _maker(loaded, learner, settings)
 
@@ -255,9 +266,12 @@ def _maker(
     )
 
 
-def _refinement(asked: StreamRun) -> dict[str, int]:
-    given = {"refine_min": asked.refine_min, "refine_max": asked.refine_max}
-    return {key: value for key, value in given.items() if value is not None}
+def _refinement(asked: StreamRun) -> dict[str, Any]:
+    """The bounds of the refinement where something is asked of them."""
+    if asked.refine_min is None and asked.refine_max is None:
+        return {}
+    least, most = refinement_bounds(asked.refine_min, asked.refine_max)
+    return {"refine_min": least, "refine_max": most}
 
 
 def _config(asked: StreamRun, plan: StreamPlan, make: _Maker) -> dict[str, Any]:

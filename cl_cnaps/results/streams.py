@@ -12,6 +12,7 @@ from cl_cnaps.results.continual import Array, accuracy_matrix, summarise
 from cl_cnaps.results.environment import describe_environment
 from cl_cnaps.results.paper import paper_figure
 from cl_cnaps.results.record import Record, read_record, record_path, records_under, write_record
+from cl_cnaps.results.wording import is_plain
 
 VERB = "stream"
 TABLE = "accuracy"
@@ -73,6 +74,7 @@ def stream_summaries(
         figures = summarise(accuracy)
         entry: Summary = {"model": config["model"], "encoding": config["encoding"], "head": head}
         entry |= {key: config[key] for key in CONFIG_KEYS if key not in entry}
+        entry |= method_settings(config)
         entry["final_accuracy"] = asdict(figures.final_accuracy)
         for key in ("forgetting", "backward_transfer", "average_incremental_accuracy"):
             figure = getattr(figures, key)
@@ -153,13 +155,23 @@ def _with_rows(record: Record) -> StreamRecord:
 
 
 def _paper_entry(config: Mapping[str, Any], head: str) -> dict[str, Any] | None:
-    """The paper's cell in per cent; none for other shots, which the paper did not measure."""
+    """The paper's cell in per cent; none for other shots, metrics and variants, which the paper did not measure."""
+    if not is_plain({"model": config["model"], **method_settings(config)}):
+        return None
     figure = paper_figure(
         benchmark=config["benchmark"], model=config["model"], encoding=config["encoding"], head=head
     )
     if figure is None or figure.shots != config["shots"]:
         return None
     return {"mean": figure.mean, "interval": figure.interval, "unit": "percent", "label": figure.label}
+
+
+def method_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Metric and variant of a CNAPS model, as the configuration of its record has them; None of a baseline."""
+    settings = config.get("model_config")
+    if settings is None:
+        return {"metric": None, "variant": None}
+    return {"metric": settings["metric"], "variant": settings.get("variant", "plain")}
 
 
 def _require(what: str, given: Mapping[str, Any], keys: Sequence[str]) -> None:

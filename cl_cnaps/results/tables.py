@@ -15,7 +15,7 @@ from cl_cnaps.results.wording import (
     adaptation_words,
     count,
     duration,
-    model_name,
+    method_name,
     paper_cell,
     percent,
     size,
@@ -34,7 +34,7 @@ class _Column:
 # What the rows share is said once, above the table; what differs gets a column.
 _SETTING = (
     _Column("benchmark", "benchmark", lambda s: s["benchmark"], numeric=False),
-    _Column("model", "model", lambda s: model_name(s["model"]), numeric=False),
+    _Column("model", "model", method_name, numeric=False),
     _Column("backbone", "backbone", lambda s: s["backbone"] or "", numeric=False),
     _Column("adaptation", "adaptation", lambda s: adaptation_words(s["adaptation"]), numeric=False),
     _Column("shots", "shots", lambda s: count(s["shots"], "shot")),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cl_cnaps.models.variants import VARIANTS
+
 ENCODING_ORDER = ("moving", "first", "averaging")
 HEAD_ORDER = ("multi", "single")
 """As in the paper's table and chart."""
@@ -34,6 +36,41 @@ _MODELS = {
 def model_name(model: str) -> str:
     """The model as a paper would write it; names not known here stay as they are."""
     return _MODELS.get(model, model)
+
+
+_METRICS = {
+    "mahalanobis": "squared Mahalanobis",
+    "root-riemannian": "root Riemannian",
+    "euclidean": "squared Euclidean",
+    "l1": "L1",
+    "cosine": "cosine",
+    "dot": "negative dot product",
+}
+
+
+def method_name(of: Mapping[str, Any]) -> str:
+    """The model of an entry with its variant, or its metric if it has another than its own: `Simple CNAPS, cosine`."""
+    name = model_name(of["model"])
+    if is_plain(of):
+        return name
+    if of.get("variant", "plain") != "plain":
+        name = f"{name}, {VARIANTS[of['variant']].title}"
+    own_metric = of.get("metric") in (None, "mahalanobis")
+    return name if own_metric else f"{name}, {metric_name(of['metric'])}"
+
+
+def metric_name(metric: str) -> str:
+    """The metric as a paper would write it."""
+    return _METRICS.get(metric, metric)
+
+
+def is_plain(of: Mapping[str, Any]) -> bool:
+    """Whether an entry is of a model itself and not of a variant, or of one with another metric than its own.
+
+    Entries from before there were variants name neither.
+    """
+    usual = (None, "euclidean" if of["model"] == "protonet" else "mahalanobis")
+    return of.get("variant") in (None, "plain") and of.get("metric") in usual
 
 
 def adaptation_words(adaptation: str | None) -> str:

@@ -125,6 +125,10 @@ def load_state(
 
 def check_same_recipe(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Refuse to go on under another recipe, except with more tasks where that changes nothing before."""
+    # Checkpoints from before there were variants say of every training that it is not of this one.
+    if saved.get("training", {}).get("through_refinement") is False:
+        training = {key: value for key, value in saved["training"].items() if key != "through_refinement"}
+        saved = {**saved, "training": training}
     if saved == asked:
         return
     longer = json.loads(json.dumps(asked))

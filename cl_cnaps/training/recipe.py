@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.episodes import MetaDatasetConfig
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
-from cl_cnaps.models.config import CnapsConfig
+from cl_cnaps.models.config import CnapsConfig, ModelName
+from cl_cnaps.models.variants import chosen_model
 from cl_cnaps.training.tables import checked, from_table, read_toml
 
 HELD_OUT = ("mnist", "cifar10", "cifar100", "traffic_sign")
@@ -111,8 +112,6 @@ class Optimisation:
     """Times the adaptation's regularisation, added for every task (not divided by the tasks of a step)."""
     clip_norm: float | None = None
     """Largest norm of a step's gradient; larger ones are scaled down."""
-    through_refinement: bool = False
-    """Transductive+: the loss is of the refined logits (transductive model only)."""
     images_at_once: int | None = None
     """Bounds memory: networks see at most so many images at once and repeat their forward pass for the
     gradient, which is the same to rounding. By default a task is one piece."""
@@ -192,14 +191,14 @@ class Recipe:
                 )
         if self.model.adaptation == "none":
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
-        if self.training.through_refinement and self.model.model != "transductive":
-            raise BadInputError(
-                f"recipe {self.name}: through_refinement is for the transductive model, not {self.model.model}"
-            )
 
     def as_json(self) -> dict[str, Any]:
         """The whole recipe as JSON holds it."""
-        return {**asdict(self), "tasks": {"sampler": shape_name(self.tasks), **asdict(self.tasks)}}
+        return {
+            **asdict(self),
+            "model": self.model.as_json(),
+            "tasks": {"sampler": shape_name(self.tasks), **asdict(self.tasks)},
+        }
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -212,8 +211,10 @@ def parse_recipe(content: Mapping[str, Any], where: str, name: str) -> Recipe:
     table: dict[str, Any] = {"name": name, **content}
     model, shape = dict(table.pop("model", {})), dict(table.pop("tasks", {}))
     # The usual configuration of the backbone, then what the recipe sets otherwise.
-    usual = CnapsConfig.for_backbone(model.get("model", "simple"), model.get("backbone", DEFAULT_BACKBONE))
-    config = replace(usual, **checked(CnapsConfig, model, f"{where}: model"))
+    settings = checked(CnapsConfig, model, f"{where}: model")
+    name = cast(ModelName, chosen_model(settings.get("model"), settings.get("variant")))
+    usual = CnapsConfig.for_backbone(name, settings.get("backbone", DEFAULT_BACKBONE))
+    config = replace(usual, **settings)
     sampler = shape.pop("sampler", "ranges")
     if sampler not in _SHAPES:
         raise BadInputError(f"{where}: tasks.sampler must be one of {', '.join(_SHAPES)}, got {sampler!r}")

@@ -58,7 +58,14 @@ def checked(
 def _value(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _value(next(a for a in arguments if a is not NoneType), value, where)
+        first, *others = (a for a in arguments if a is not NoneType)
+        words = [word for other in others if get_origin(other) is Literal for word in get_args(other)]
+        if value in words:
+            return value
+        try:
+            return _value(first, value, where)
+        except BadInputError as error:
+            raise BadInputError(f"{error}" + (f"; or one of {', '.join(words)}" if words else "")) from None
     if origin is Literal:
         if value not in arguments:
             raise BadInputError(f"{where} must be one of {', '.join(map(repr, arguments))}, got {value!r}")

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from cl_cnaps.episodes.batch import EpisodeBatch
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import refine
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.heads import GaussianHead
 from cl_cnaps.training.parts import embed_in_parts, encode_in_parts
 from cl_cnaps.training.recipe import Optimisation
 
@@ -64,17 +62,7 @@ def task_logits(model: CnapsModel, batch: EpisodeBatch, training: Optimisation) 
         features_ND = embed_in_parts(model, images, film, step)
     support_ND, query_QD = torch.split(features_ND, [len(support), len(query)])
     head = model.fit(support_ND, labels_N.to(features_ND.device), batch.way)
-    if not training.through_refinement:
-        return model.logits(head, query_QD)
-    assert isinstance(head, GaussianHead)
-    return refine(
-        head.statistics,
-        query_QD,
-        min_steps=model.config.refine_min,
-        max_steps=model.config.refine_max,
-        normaliser=model.normaliser,
-        beta=model.config.beta,
-    ).logits_QK
+    return model.logits(head, query_QD)
 
 
 def accuracy(logits_QK: Tensor, labels_Q: Tensor) -> float:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -258,7 +258,23 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         ),
         (("--refine-min", "1"), "refinement is the transductive model's; simple has none"),
         (("--refine-max", "1", "--model", "ewc"), "refinement is the transductive model's; ewc has none"),
-        (("--refine-min", "5", "--model", "transductive"), "refine_min <= refine_max, got 5 and 4"),
+        (
+            ("--refine-min", "5", "--refine-max", "4", "--model", "transductive"),
+            "refine_min <= refine_max, got 5 and 4",
+        ),
+        (("--variant", "feot", "--refine-max", "1"), "transductive, variant feot, has none"),
+        (("--variant", "feot", "--query-scope", "stream"), "--query-scope stream is for"),
+        (
+            ("--variant", "cot", "--model", "simple"),
+            "cot is a variant of the model transductive, not of simple",
+        ),
+        (("--variant", "gmm", "--model", "ewc"), "gmm is a variant of the model simple, not of ewc"),
+        (("--variant", "gmm", "--metric", "l1"), "the variant gmm has its own logits"),
+        (("--variant", "plus"), "no weights of Transductive+ on resnet18 are shipped"),
+        (("--metric", "l1", "--model", "transductive"), "the refinement is Mahalanobis's"),
+        (("--metric", "l1", "--model", "cnaps", "--weights", "none"), "its classifier is linear"),
+        (("--metric", "l1", "--model", "protonet"), "protonet is the Euclidean metric"),
+        (("--metric", "l1", "--model", "ncm"), "--metric is for CNAPS models"),
         (("--baseline-on", "network"), "--baseline-on is for baselines"),
         (
             ("--model", "slda", "--baseline-on", "network"),
@@ -321,6 +337,13 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
         ("--model", "transductive", "--query-scope", "stream"),
         ("--model", "transductive", "--refine-min", "1"),
         ("--model", "transductive", "--refine-max", "5"),
+        ("--model", "transductive", "--refine-max", "unbounded"),
+        ("--metric", "cosine"),
+        ("--metric", "root-riemannian"),
+        ("--variant", "gmm"),
+        ("--variant", "gmm-em"),
+        ("--variant", "feot"),
+        ("--variant", "cot"),
         ("--model", "naive"),
         ("--model", "naive", "--baseline-on", "network"),
     ]
@@ -329,13 +352,20 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
     # And what changes none leaves it.
     same = lines(stream("--runs", "1", "--json", "--device", "cpu", "--no-download"))[0]["record"]
     assert same == records[()]
+    named = lines(stream("--runs", "1", "--json", "--variant", "plain", "--metric", "mahalanobis"))
+    assert named[0]["record"] == records[()]
 
 
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
+    from cl_cnaps.commands import options
     from cl_cnaps.continual.baselines import BASELINES
     from cl_cnaps.continual.benchmarks import BENCHMARKS
+    from cl_cnaps.gaussian import Metric
     from cl_cnaps.models.cnaps import MODELS
+    from cl_cnaps.models.variants import VARIANTS, Variant
 
+    assert set(get_args(Metric)) == set(options.METRIC_NAMES)
+    assert set(get_args(Variant)) == {"plain", *VARIANTS}
     assert tuple(MODELS) == command.CNAPS_MODELS
     assert tuple(BASELINES) == command.BASELINE_NAMES
     assert tuple(BENCHMARKS) == command.BENCHMARK_NAMES

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+
 from reference.dense_gaussian import Array
 
 Similarity = Callable[[Array, Array, Array], float]

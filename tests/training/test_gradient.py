@@ -32,15 +32,16 @@ def gradients(model: CnapsModel, options: Optimisation) -> tuple[float, dict[str
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize(
-    ("name", "refinement"),
-    [("simple", False), ("transductive", False), ("transductive", True), ("cnaps", False)],
-)
-def test_parts_give_the_gradient_of_the_whole(name: ModelName, refinement: bool, norm: str) -> None:
+    ("name", "variant"),
+    [("simple", "plain"), ("transductive", "plain"), ("transductive", "plus"), ("transductive", "cot"),
+     ("cnaps", "plain")],
+)  # fmt: skip
+def test_parts_give_the_gradient_of_the_whole(name: ModelName, variant: str, norm: str) -> None:
     encoder = SetEncoderConfig(norm=norm)  # type: ignore[arg-type]
-    whole = small_model(name, encoder=encoder).double()
-    parts = small_model(name, encoder=encoder).double()
-    loss, expected = gradients(whole, training(through_refinement=refinement))
-    loss_in_parts, found = gradients(parts, training(through_refinement=refinement, images_at_once=4))
+    whole = small_model(name, encoder=encoder, variant=variant).double()
+    parts = small_model(name, encoder=encoder, variant=variant).double()
+    loss, expected = gradients(whole, training())
+    loss_in_parts, found = gradients(parts, training(images_at_once=4))
     assert loss_in_parts == pytest.approx(loss, rel=1e-9)
     assert set(found) == set(expected) == {n for n, p in whole.named_parameters() if p.requires_grad}
     largest = max(float(grad.abs().max()) for grad in expected.values())
@@ -72,8 +73,24 @@ def test_gradient_is_that_of_the_stated_loss() -> None:
 
 def test_training_through_the_refinement_is_another_loss() -> None:
     plain, _ = gradients(small_model("transductive"), training())
-    through, _ = gradients(small_model("transductive"), training(through_refinement=True))
+    through, _ = gradients(small_model("transductive", variant="plus"), training())
     assert plain != pytest.approx(through, rel=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["dot", "cosine", "l1", "euclidean", "root-riemannian"])
+def test_every_metric_trains_with_a_loss_of_its_own(metric: str) -> None:
+    squared, _ = gradients(small_model("simple"), training())
+    loss, found = gradients(small_model("simple", metric=metric), training())
+    assert loss != pytest.approx(squared, rel=1e-4)
+    assert all(bool(torch.isfinite(grad).all()) for grad in found.values())
+
+
+@pytest.mark.parametrize(("name", "variant"), [("simple", "gmm"), ("transductive", "gmm-em")])
+def test_mixtures_train_on_the_support_alone(name: ModelName, variant: str) -> None:
+    plain, _ = gradients(small_model(name), training())
+    loss, found = gradients(small_model(name, variant=variant), training())
+    assert loss != pytest.approx(plain, rel=1e-4)
+    assert all(bool(torch.isfinite(grad).all()) for grad in found.values())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

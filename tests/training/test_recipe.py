@@ -37,6 +37,20 @@ def test_the_papers_settings() -> None:
     assert [part.name for part in recipe.sources if part.validate and not part.train] == ["mscoco"]
 
 
+def test_variants_and_metrics() -> None:
+    assert small_recipe(model={"variant": "plus"}).model.model == "transductive"
+    assert small_recipe(model={"variant": "plus"}).as_json()["model"]["variant"] == "plus"
+    assert "variant" not in small_recipe().as_json()["model"]
+    assert small_recipe(model={"variant": "cot", "refine_max": "unbounded"}).model.refine_max == "unbounded"
+    plus = read_recipe(
+        next(path for path in SHIPPED if path.stem == "transductive-plus-resnet18-meta-dataset")
+    )
+    assert plus.model.variant == "plus"
+    root = read_recipe(next(path for path in SHIPPED if path.stem.startswith("root-riemannian")))
+    assert (root.model.metric, root.training.clip_norm) == ("root-riemannian", 5.0)
+    assert not root.model.learned_temperature
+
+
 def test_tables_become_dataclasses() -> None:
     recipe = small_recipe(model={"model": "transductive", "encoder": {"norm": "batch"}})
     assert recipe.model.encoder.norm == "batch"
@@ -53,7 +67,16 @@ def test_tables_become_dataclasses() -> None:
         ({"training": {"tasks": 1.5}}, "training.tasks must be a whole number"),
         ({"training": {"tasks": True}}, "training.tasks must be a whole number"),
         ({"training": {"schedule": "linear"}}, "must be one of 'constant', 'cosine'"),
-        ({"training": {"through_refinement": True}}, "for the transductive model"),
+        ({"model": {"model": "simple", "variant": "plus"}}, "plus is a variant of the model transductive"),
+        ({"model": {"variant": "gmm", "metric": "cosine"}}, "the variant gmm has its own logits"),
+        (
+            {"model": {"model": "transductive", "metric": "dot"}},
+            "metric of the model transductive cannot be chosen",
+        ),
+        (
+            {"model": {"refine_max": "endless"}},
+            "model.refine_max must be a whole number.*; or one of unbounded",
+        ),
         ({"training": {"images_at_once": 0}}, "images_at_once is 0"),
         ({"model": {"adaptation": "none"}}, "nothing to train"),
         ({"model": {"encoder": {"nrm": "batch"}}}, "model.encoder has an unknown key 'nrm'"),

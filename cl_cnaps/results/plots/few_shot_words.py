@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cl_cnaps.results.few_shot import FewShotRecord
-from cl_cnaps.results.wording import adaptation_words, count, model_name
+from cl_cnaps.results.wording import adaptation_words, count, method_name
 
 _PARTS = 5
 
@@ -15,7 +15,7 @@ def record_words(record: FewShotRecord) -> list[str]:
     first = record.entries[0]
     return [
         first["target"],
-        model_name(first["model"]),
+        method_name(first),
         first["backbone"],
         adaptation_words(first["adaptation"]),
         f"{count(first['tasks'], 'task')} of each kind",

@@ -10,7 +10,7 @@ import numpy as np
 from cl_cnaps.results.continual import Array, accuracy_by_step, interval95
 from cl_cnaps.results.record import config_digest
 from cl_cnaps.results.streams import StreamRecord, Summary
-from cl_cnaps.results.wording import adaptation_words, count, model_name, paper_cell, percent
+from cl_cnaps.results.wording import adaptation_words, count, method_name, paper_cell, percent
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Panel:
     def method(self) -> list[str]:
         """Model and encoding in words; empty where it has none."""
         encoding = self.summary["encoding"]
-        return [model_name(self.summary["model"]), f"{encoding} encoding" if encoding else ""]
+        return [method_name(self.summary), f"{encoding} encoding" if encoding else ""]
 
     @property
     def circumstances(self) -> list[str]:

@@ -1,0 +1,47 @@
+"""Committed records stay found: at their defaults, new settings leave a record's name as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evaluation.coloured import coloured_folders
+
+from cl_cnaps.evaluation.targets import plan, task_shapes
+from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.weights import config_from_dict
+from cl_cnaps.results.few_shot import few_shot_config, few_shot_name
+from cl_cnaps.results.record import Record, config_digest, records_under
+
+RECORDS = list(records_under(Path(__file__).parents[2] / "results"))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.name}-{record.id}")
+def test_names_are_digests_of_configurations(record: Record) -> None:
+    assert config_digest(record.config).startswith(record.id)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [record for record in RECORDS if record.config.get("model_config")],
+    ids=lambda record: record.id,
+)
+def test_a_streams_model_is_described_as_it_was(record: Record) -> None:
+    described = record.config["model_config"]
+    assert config_from_dict(described, "record").as_json() == described
+
+
+@pytest.mark.parametrize("model", ["simple", "transductive", "protonet"])
+def test_an_evaluations_model_is_described_as_it_was(model: str, tmp_path: Path) -> None:
+    (record,) = (r for r in RECORDS if r.verb == "evaluate" and r.name == f"mini-imagenet-{model}")
+    target = plan(
+        f"folder:{coloured_folders(tmp_path / 'photos', 5, 12)}",
+        task_shapes("mini-imagenet", ways=[5], shots=[1]),
+    )
+    loaded = load_model(model, adaptation="none", image_size=96, refine_max=10)  # type: ignore[arg-type]
+    config = few_shot_config(target, loaded, tasks=600, seed=0)
+    assert few_shot_name(target, loaded).endswith(f"-{model}")
+    of_the_target = ("target", "shapes", "data_sets")
+    for key in of_the_target:
+        config[key] = record.config[key]
+    assert config_digest(config).startswith(record.id)
