@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.task_bars import RunningMean, task_bars
 
 if TYPE_CHECKING:
     from cl_cnaps.evaluation.targets import Target
@@ -71,17 +70,8 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
     metavar="N,N,...",
     help="Repeat with each of these numbers of queries, on the same tasks; draws accuracy against them.",
 )
-@click.option(
-    "--specs",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for testing.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
-    "[default: one for each core; with a GPU 0]",
-)
+@options.specs
+@options.workers
 @options.seed
 @options.device
 @options.out("runs")
@@ -211,12 +201,12 @@ def _run(
 
     size = loaded.model.backbone.info.image_size
     results = []
-    with _progress(quiet or as_json) as bar:
+    with task_bars(quiet or as_json) as bar:
         for one in planned.sets:
             with bar(f"{one.title}: reading images", total(one.tasks_of.images)) as advance:
                 images = with_packed_images(one.tasks_of, size, advance)
             with bar(one.title, tasks * len(planned.shapes)) as advance:
-                report = _RunningMean(advance)
+                report = RunningMean(advance)
                 for outcome in run_tasks(
                     pool, one.tasks_of, images, planned.shapes, tasks=tasks, seed=seed, progress=report
                 ):
@@ -225,50 +215,3 @@ def _run(
                     if as_json:
                         click.echo(json.dumps(few_shot_entry(planned.name, results[-1], loaded, seed)))
     return results
-
-
-class _RunningMean:
-    """Tells a progress bar how many tasks are done and their mean accuracy."""
-
-    def __init__(self, advance: Callable[..., None]) -> None:
-        self._advance = advance
-        self._accuracies: list[float] = []
-
-    def start_again(self) -> None:
-        """Forget the tasks so far: others come now."""
-        self._accuracies.clear()
-
-    def __call__(self, scores: Sequence[Any]) -> None:
-        self._accuracies += [score.accuracy for score in scores]
-        if self._accuracies:
-            mean = sum(self._accuracies) / len(self._accuracies)
-            self._advance(len(scores), f"{100 * mean:.1f} %")
-        else:
-            self._advance(0, "embedding images")
-
-
-@contextmanager
-def _progress(silent: bool) -> Iterator[Callable[..., Any]]:
-    """Bars on standard error if a terminal is watching; yields what makes one."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=silent or not console.is_terminal
-    ) as progress:
-
-        @contextmanager
-        def bar(title: str, total: int) -> Iterator[Callable[..., None]]:
-            task = progress.add_task(title, total=total, note="")
-            yield lambda done, note="": progress.update(task, advance=done, note=note)
-            progress.remove_task(task)
-
-        yield bar

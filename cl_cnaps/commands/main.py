@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cl_cnaps import __version__
+from cl_cnaps.commands.ablate import ablate
 from cl_cnaps.commands.data import data
 from cl_cnaps.commands.evaluate import evaluate
 from cl_cnaps.commands.metatrain import metatrain
@@ -41,5 +42,5 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks and few-shot episodes."""
 
 
-for _verb in (stream, evaluate, metatrain, pretrain, plot, data, weights):
+for _verb in (stream, evaluate, ablate, metatrain, pretrain, plot, data, weights):
     main.add_command(_verb)

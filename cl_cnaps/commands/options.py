@@ -132,6 +132,26 @@ def variant(function: F) -> F:
     )(function)
 
 
+def specs(function: F) -> F:
+    """`--specs` of few-shot tasks."""
+    return click.option(
+        "--specs",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for "
+        "testing.",
+    )(function)
+
+
+def workers(function: F) -> F:
+    """`--workers` of few-shot tasks."""
+    return click.option(
+        "--workers",
+        type=click.IntRange(min=0),
+        help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
+        "[default: one for each core; with a GPU 0]",
+    )(function)
+
+
 class _Steps(click.ParamType):
     """A number of steps, or `unbounded`."""
 

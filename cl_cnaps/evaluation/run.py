@@ -20,10 +20,12 @@ from cl_cnaps.evaluation.accuracy import Accuracy, mean_accuracy
 from cl_cnaps.evaluation.episode_images import SPLIT
 from cl_cnaps.evaluation.evaluation_sets import EvaluationSet
 from cl_cnaps.evaluation.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, read_features
-from cl_cnaps.evaluation.scoring import EpisodeScore, logits_from_features, query_logits, score
+from cl_cnaps.evaluation.methods import classifier, logits_of_methods
+from cl_cnaps.evaluation.scoring import EpisodeScore, score, task_features
 from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
 from cl_cnaps.evaluation.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.config import CnapsConfig
 
 MOST_PACKED_BYTES = 4 << 30
 """Larger data sets are not packed but read image by image, in the workers."""
@@ -81,6 +83,27 @@ def run_tasks(
 
     Features that do not depend on the task are embedded once for all shapes, in the first outcome's seconds.
     """
+    own = (workers.model.config,)
+    every = run_methods(workers, own, tasks_of, images, shapes, tasks=tasks, seed=seed, progress=progress)
+    for (outcome,) in every:
+        yield outcome
+
+
+def run_methods(
+    workers: Workers,
+    methods: Sequence[CnapsConfig],
+    tasks_of: EvaluationSet,
+    images: Source,
+    shapes: Sequence[TaskShape],
+    *,
+    tasks: int,
+    seed: int,
+    progress: Progress = lambda _: None,
+) -> Iterator[tuple[Outcome, ...]]:
+    """The same for several ways to classify on the features of the workers' model, which are embedded once for all.
+
+    For each shape an outcome of each method, in their order; `seconds` are those of all methods together.
+    """
     if tasks < 1:
         raise BadInputError(f"{tasks} tasks were asked for; 1 is the fewest")
     start = time.perf_counter()
@@ -88,45 +111,60 @@ def run_tasks(
     with _features(workers, samplers, images, tasks, progress) as (rows, file):
         for shape, sampler in zip(shapes, samplers, strict=True):
             digest = episodes_digest(sampler.episode(i) for i in range(tasks))
-            scores: list[EpisodeScore] = []
-            for chunk in workers.each(ScoreTasks(sampler, images, rows, file), _chunks(tasks, workers.count)):
+            scores: list[tuple[EpisodeScore, ...]] = []
+            work = ScoreTasks(sampler, images, rows, file, tuple(methods))
+            for chunk in workers.each(work, _chunks(tasks, workers.count)):
                 scores += chunk
-                progress(chunk)
-            now = time.perf_counter()
-            yield Outcome(shape, tuple(scores), digest, rows is not None, now - start)
+                progress([first for first, *_ in chunk])
+            seconds = time.perf_counter() - start
+            yield tuple(
+                Outcome(shape, of_method, digest, rows is not None, seconds)
+                for of_method in zip(*scores, strict=True)
+            )
             start = time.perf_counter()
 
 
 @dataclass
 class ScoreTasks:
-    """Work: score the tasks of a range of indices."""
+    """Work: score the tasks of a range of indices, by every method."""
 
     sampler: EpisodeSampler
     source: Source
     rows: FeatureRows | None = None
     file: Path | None = None
     """Features embedded once, and which row is which image's; without them tasks embed their own images."""
+    methods: tuple[CnapsConfig, ...] = ()
+    """Ways to classify; by default the model's own."""
     _table: Tensor | None = field(default=None, repr=False)
+    _classifiers: list[CnapsModel] = field(default_factory=list, repr=False)
 
-    def __call__(self, model: CnapsModel, unit: range) -> list[EpisodeScore]:
+    def __call__(self, model: CnapsModel, unit: range) -> list[tuple[EpisodeScore, ...]]:
         """Score the tasks of these indices."""
+        if not self._classifiers:
+            self._classifiers += [classifier(model, config) for config in self.methods or (model.config,)]
         return [self._score(model, self.sampler.episode(index)) for index in unit]
 
-    def _score(self, model: CnapsModel, episode: Episode) -> EpisodeScore:
+    def _score(self, model: CnapsModel, episode: Episode) -> tuple[EpisodeScore, ...]:
         labels = torch.tensor(episode.support[:, 0])
+        support, query = self._features(model, episode, labels)
+        every = logits_of_methods(self._classifiers, support, labels, query, episode.way)
+        return tuple(score(episode, logits) for logits in every)
+
+    def _features(self, model: CnapsModel, episode: Episode, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Features of the support and the query images."""
         if self.rows is None or self.file is None:
             support, query = (
                 self._images(model, episode, query=False),
                 self._images(model, episode, query=True),
             )
-            return score(episode, query_logits(model, support, labels, query, episode.way))
+            return task_features(model, support, labels, query)
         if self._table is None:
             self._table = read_features(self.file)
         support, query = (
             self._table[torch.from_numpy(self.rows.of(episode.class_names, rows))].to(model.device)
             for rows in (episode.support, episode.query)
         )
-        return score(episode, logits_from_features(model, support, labels, query, episode.way))
+        return support, query
 
     def _images(self, model: CnapsModel, episode: Episode, *, query: bool) -> Tensor:
         rows, size = episode.query if query else episode.support, model.backbone.info.image_size

@@ -37,12 +37,19 @@ class EpisodeScore:
 def query_logits(
     model: CnapsModel, support: Tensor, support_labels: Tensor, query: Tensor, way: int
 ) -> Tensor:
-    """Logits Q x K from uint8 images: encode, adapt and fold once, embed support and query together."""
+    """Logits Q x K of one task from its uint8 images."""
+    support_SD, query_QD = task_features(model, support, support_labels, query)
+    return logits_from_features(model, support_SD, support_labels, query_QD, way)
+
+
+@torch.no_grad()
+def task_features(
+    model: CnapsModel, support: Tensor, support_labels: Tensor, query: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Features S x D and Q x D of uint8 images: encode, adapt and fold once, embed support and query together."""
     network = model.fold(model.adapt(model.encode(support, support_labels, query)))
     features = model.embed_folded(torch.cat([support, query]), network)
-    return logits_from_features(
-        model, features[: len(support)], support_labels, features[len(support) :], way
-    )
+    return features[: len(support)], features[len(support) :]
 
 
 @torch.no_grad()
@@ -51,12 +58,16 @@ def logits_from_features(
 ) -> Tensor:
     """Logits Q x K from features: fit on the support set, score the query set."""
     labels = support_labels.to(support_SD.device)
-    logits = model.logits(model.fit(support_SD, labels, way), query_QD)
-    if not bool(torch.isfinite(logits).all()):
+    return checked_logits(model, model.logits(model.fit(support_SD, labels, way), query_QD))
+
+
+def checked_logits(model: CnapsModel, logits_QK: Tensor) -> Tensor:
+    """The logits, or an error if there is one that is not finite."""
+    if not bool(torch.isfinite(logits_QK).all()):
         raise ClCnapsError(
-            f"the model {model.config.model} gave logits that are not finite on a {way}-way task"
+            f"the model {model.config.model} gave logits that are not finite on a {logits_QK.shape[1]}-way task"
         )
-    return logits
+    return logits_QK
 
 
 def score(episode: Episode, logits_QK: Tensor) -> EpisodeScore:

@@ -93,15 +93,24 @@ def task_shapes(
     return tuple(TaskShape(way, shot, count, drawn) for way, shot in sizes for count in per_class)
 
 
-def plan(target: str, shapes: Sequence[TaskShape], *, specs: Path | None = None) -> Target:
-    """Open the data sets of a target: `meta-dataset`, or any name that `open_source` knows."""
+def plan(
+    target: str, shapes: Sequence[TaskShape], *, specs: Path | None = None, only: Sequence[str] = ()
+) -> Target:
+    """Open the data sets of a target: `meta-dataset`, or any name that `open_source` knows.
+
+    `only` names some of the data sets of Meta-Dataset, to leave out the others.
+    """
     if target == META_DATASET:
-        found = [_find(known, specs) for known in COLUMNS]
+        if unknown := [name for name in only if column(name) is None]:
+            raise BadInputError(
+                f"{unknown[0]!r} is no data set of Meta-Dataset: {', '.join(one.name for one in COLUMNS)}"
+            )
+        found = [_find(known, specs) for known in COLUMNS if not only or known.name in only]
         sets = tuple(one for one in found if isinstance(one, TargetSet))
         missing = tuple(one for one in found if isinstance(one, Missing))
         if not sets:
             raise MissingDataError(
-                f"none of the {len(COLUMNS)} data sets of Meta-Dataset is there; the first: {missing[0].reason}"
+                f"none of the {len(found)} data sets of Meta-Dataset is there; the first: {missing[0].reason}"
             )
         return Target(target, sets, tuple(shapes), missing)
     source = open_source(target)

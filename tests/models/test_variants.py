@@ -162,8 +162,12 @@ def test_bounds_of_the_refinement() -> None:
 class TestWeights:
     """A file serves every variant that has its features."""
 
-    @pytest.fixture
-    def files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("weights")
+
+    @pytest.fixture(scope="class")
+    def made(self, folder: Path) -> dict[str, Path]:
         found = {}
         for name, settings in {
             "simple": {"model": "simple"},
@@ -172,9 +176,13 @@ class TestWeights:
             "root": {"model": "simple", "metric": "root-riemannian"},
         }.items():
             model = make_model(CnapsConfig(**settings), load_backbone(), seed=len(found))  # type: ignore[arg-type]
-            found[name] = save_weights(tmp_path / f"{name}-efficientnet-lite0.safetensors", model, {}).path
-        monkeypatch.setattr("cl_cnaps.models.loading.shipped_root", lambda: tmp_path)
+            found[name] = save_weights(folder / f"{name}-efficientnet-lite0.safetensors", model, {}).path
         return found
+
+    @pytest.fixture
+    def files(self, made: dict[str, Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+        monkeypatch.setattr("cl_cnaps.models.loading.shipped_root", lambda: folder)
+        return made
 
     def test_shipped_weights_of_variants(self, files: dict[str, Path]) -> None:
         simple, transductive = (load_model(name) for name in ("simple", "transductive"))  # type: ignore[arg-type]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,23 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from cl_cnaps.results.few_shot import RECALL, FewShotRecord
+from cl_cnaps.results.few_shot_recall import RecallPoint, recall_points
 from cl_cnaps.results.plots.few_shot_words import record_words, told_apart
 from cl_cnaps.results.plots.style import INK, OKABE_ITO, SMALL_SIZE, accuracy_axis, new_figure
 
-_EDGES = (1, 2, 3, 4, 5, 6, 8, 11, 16, 21, 31, 51, 101, math.inf)
-"""Shots are taken together from one edge to the next: alone while there are few, wider where classes get rare."""
-_FEWEST_CLASSES = 20
-"""A mean over fewer classes is noise, and is not drawn where there are better ones."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)))
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100, 200)
-
-
-@dataclass(frozen=True)
-class _Point:
-    shots: float
-    recall: float
-    half: float
 
 
 def recall_figure(records: Sequence[FewShotRecord]) -> Figure:
@@ -39,13 +25,21 @@ def recall_figure(records: Sequence[FewShotRecord]) -> Figure:
         title, lines = record_words(records[0]), _lines_of(records[0])
     else:
         labels, title = told_apart(records)
-        lines = {label: _points(_rows(record)) for label, record in zip(labels, records, strict=True)}
+        lines = {label: recall_points(_rows(record)) for label, record in zip(labels, records, strict=True)}
+    emphasised = set(lines) if len(records) > 1 or len(lines) == 1 else {_TOGETHER}
+    return _figure(title, lines, emphasised)
+
+
+def recall_by_method(title: Sequence[str], recalls: Mapping[str, Sequence[Mapping[str, str]]]) -> Figure:
+    """A line for each method, from its rows of recalls (data_set, shots, classes, recall, std)."""
+    return _figure(title, {method: recall_points(rows) for method, rows in recalls.items()}, set(recalls))
+
+
+def _figure(title: Sequence[str], lines: dict[str, list[RecallPoint]], emphasised: Collection[str]) -> Figure:
     figure = new_figure(7.2, 3.9, title)
     axes = figure.subplots()
     for number, (label, points) in enumerate(lines.items()):
-        _draw(
-            axes, label, points, number, emphasised=len(records) > 1 or label == _TOGETHER or len(lines) == 1
-        )
+        _draw(axes, label, points, number, emphasised=label in emphasised)
     _axes(axes, lines)
     figure.legend(
         loc="outside right center",
@@ -62,7 +56,7 @@ def recall_figure(records: Sequence[FewShotRecord]) -> Figure:
 _TOGETHER = "all together"
 
 
-def _lines_of(record: FewShotRecord) -> dict[str, list[_Point]]:
+def _lines_of(record: FewShotRecord) -> dict[str, list[RecallPoint]]:
     rows = _rows(record)
     titles = {entry["data_set"]: entry["title"] for entry in record.entries}
     data_sets = list(dict.fromkeys(row["data_set"] for row in rows))
@@ -72,9 +66,9 @@ def _lines_of(record: FewShotRecord) -> dict[str, list[_Point]]:
         for way in ways:
             mine = [r for r in rows if r["data_set"] == data_set and r["shape"].partition(" ")[0] == way]
             words = [titles[data_set]] * (len(data_sets) > 1) + [way] * (len(ways) > 1)
-            lines[" ".join(words) or titles[data_set]] = _points(mine)
+            lines[" ".join(words) or titles[data_set]] = recall_points(mine)
     if len(data_sets) > 1:
-        lines[_TOGETHER] = _points(rows)
+        lines[_TOGETHER] = recall_points(rows)
     return {label: points for label, points in lines.items() if points}
 
 
@@ -85,25 +79,7 @@ def _rows(record: FewShotRecord) -> list[dict[str, str]]:
     return [row for row in rows if int(row["queries"]) == most]
 
 
-def _points(rows: Sequence[dict[str, Any]]) -> list[_Point]:
-    """Mean recall and its interval over classes, for shots taken together."""
-    bins = [[row for row in rows if low <= int(row["shots"]) < high] for low, high in pairwise(_EDGES)]
-    counts = [sum(int(row["classes"]) for row in mine) for mine in bins]
-    fewest = min(_FEWEST_CLASSES, max(counts, default=1))
-    return [_point(mine) for mine, count in zip(bins, counts, strict=True) if mine and count >= fewest]
-
-
-def _point(rows: Sequence[dict[str, Any]]) -> _Point:
-    classes, shots, recall, std = (
-        np.array([float(row[key]) for row in rows]) for key in ("classes", "shots", "recall", "std")
-    )
-    mean = float(np.average(recall, weights=classes))
-    variance = float(np.average(std**2 + (recall - mean) ** 2, weights=classes))
-    half = 1.96 * math.sqrt(variance / classes.sum())
-    return _Point(float(np.average(shots, weights=classes)), 100 * mean, 100 * half)
-
-
-def _draw(axes: Axes, label: str, points: Sequence[_Point], number: int, *, emphasised: bool) -> None:
+def _draw(axes: Axes, label: str, points: Sequence[RecallPoint], number: int, *, emphasised: bool) -> None:
     shots = [point.shots for point in points]
     recall = np.array([point.recall for point in points])
     half = np.array([point.half for point in points])
@@ -126,7 +102,7 @@ def _draw(axes: Axes, label: str, points: Sequence[_Point], number: int, *, emph
     )
 
 
-def _axes(axes: Axes, lines: dict[str, list[_Point]]) -> None:
+def _axes(axes: Axes, lines: dict[str, list[RecallPoint]]) -> None:
     accuracy_axis(axes, label=True)
     axes.set_ylabel("class recall, %")
     axes.set_xlabel("shots of the class")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import matplotlib
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from cl_cnaps.results.plots.panel import Panel
-from cl_cnaps.results.plots.style import INK, PANEL_TITLE_SIZE, SMALL_SIZE, new_figure, step_ticks
+from cl_cnaps.results.plots.style import INK, PANEL_TITLE_SIZE, SMALL_SIZE, ink_on, new_figure, step_ticks
 from cl_cnaps.results.wording import HEAD_ORDER, in_order, shorten
 
 _MOST_NUMBERED_TASKS = 12
@@ -48,7 +47,7 @@ def draw_heatmap(axes: Axes, panel: Panel) -> AxesImage:
     if n_tasks <= _MOST_NUMBERED_TASKS:
         for task, step in ((i, t) for i in range(n_tasks) for t in range(i, n_tasks)):
             value = values[task, step]
-            ink = "black" if _luminance(scale(value / 100)) > 0.2 else "white"
+            ink = ink_on(scale(value / 100))
             axes.text(step, task, f"{value:.0f}", ha="center", va="center", fontsize=SMALL_SIZE, color=ink)
     steps = step_ticks(n_tasks)
     axes.set_xticks([step - 1 for step in steps], [str(step) for step in steps])
@@ -65,9 +64,3 @@ def _task_labels(panel: Panel) -> list[str]:
     if panel.n_tasks > _MOST_NAMED_TASKS:
         return [str(i + 1) for i in range(panel.n_tasks)]
     return [shorten(f"{i}: {name}", _NAME_WIDTH) for i, name in enumerate(panel.task_names, start=1)]
-
-
-def _luminance(colour: tuple[float, float, float, float]) -> float:
-    """Relative luminance of an sRGB colour, near enough to choose black or white on it."""
-    red, green, blue = (math.pow(channel, 2.2) for channel in colour[:3])
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

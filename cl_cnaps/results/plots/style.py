@@ -7,6 +7,7 @@ of a program that draws with pyplot.
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,12 @@ def task_scale() -> Colormap:
 def halo(width: float) -> list[withStroke]:
     """A white edge, so that a line shows on dark bars too."""
     return [withStroke(linewidth=width, foreground="white")]
+
+
+def ink_on(colour: tuple[float, float, float, float]) -> str:
+    """Black or white, whichever can be read on the colour."""
+    red, green, blue = (math.pow(channel, 2.2) for channel in colour[:3])
+    return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 else "white"
 
 
 def new_figure(width: float, height: float, title: Sequence[str]) -> Figure:

@@ -1,0 +1,132 @@
+"""The paper's ablations: which methods are compared, on which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.evaluation.targets import META_DATASET, Target, plan, refinement_steps, task_shapes
+from cl_cnaps.gaussian import Metric, Unbounded
+from cl_cnaps.models.config import CnapsConfig
+from cl_cnaps.models.variants import ModelName, Variant, weights_model
+
+QUERIES = (10, 20, 30, 40, 50)
+"""Of each class, as in fig:query-num-vs-performance."""
+GRID_MIN, GRID_MAX = range(5), range(1, 9)
+"""Steps of refinement of the grid (fig:max-and-min)."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of an ablation: a model with one thing changed."""
+
+    key: str
+    title: str
+    """As the paper calls its row."""
+    model: ModelName
+    variant: Variant = "plain"
+    metric: Metric = "mahalanobis"
+    refine: tuple[int, int | Unbounded] | None = None
+    """Least and most steps; None for the usual ones of the tasks."""
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether it differs from another row in its training alone, and so needs weights of its own."""
+        return self.variant == "plus"
+
+    def config(self, base: CnapsConfig, usual: tuple[int, int]) -> CnapsConfig:
+        """Its settings on the features of a model that was loaded for it."""
+        least, most = self.refine or usual
+        return replace(
+            base,
+            model=self.model,
+            variant=self.variant,
+            metric=self.metric,
+            refine_min=least,
+            refine_max=most,
+        )
+
+    @property
+    def features(self) -> str:
+        """Whose adapted features it has: methods with the same share them."""
+        return self.key if self.own_weights else weights_model(self.model, self.variant)
+
+
+_SIMPLE = Method("simple", "Simple", "simple")
+_TRANSDUCTIVE = Method("transductive", "Transductive", "transductive")
+_GRID = tuple(
+    Method(f"{least}-{most}", f"Min {least} Max {most}", "transductive", refine=(least, most))
+    for least in GRID_MIN
+    for most in GRID_MAX
+    if least <= most
+)
+
+ABLATIONS: Mapping[str, tuple[Method, ...]] = {
+    "metric": (
+        Method("dot", "Negative Dot Product", "simple", metric="dot"),
+        Method("cosine", "Cosine Similarity", "simple", metric="cosine"),
+        Method("l1", "Absolute Distance (L1)", "simple", metric="l1"),
+        Method("euclidean", "Squared Euclidean (L2²)", "simple", metric="euclidean"),
+        Method("mahalanobis", "Squared Mahalanobis", "simple"),
+        Method("root-riemannian", "Root Riemannian", "simple", metric="root-riemannian"),
+    ),
+    "gmm": (
+        Method("gmm", "GMM", "simple", "gmm"),
+        Method("gmm-em", "GMM-EM", "transductive", "gmm-em"),
+        _SIMPLE,
+        _TRANSDUCTIVE,
+    ),
+    "transduction": (
+        Method("plus", "Transductive+", "transductive", "plus"),
+        Method("feot", "FEOT", "transductive", "feot"),
+        Method("cot", "COT", "transductive", "cot"),
+        _SIMPLE,
+        _TRANSDUCTIVE,
+    ),
+    "refinement": (
+        replace(_SIMPLE, title="Simple CNAPS"),
+        Method("none", "No Refinements", "transductive", refine=(0, 0)),
+        Method("free", "No Min/Max", "transductive", refine=(0, "unbounded")),
+        *_GRID,
+    ),
+    "shots": (_SIMPLE, _TRANSDUCTIVE),
+    "queries": (_SIMPLE, _TRANSDUCTIVE),
+}
+
+
+def left_out(which: str, rows: Collection[str]) -> tuple[Method, ...]:
+    """The methods of an ablation that have no row, for lack of weights."""
+    return tuple(method for method in ABLATIONS[which] if method.key not in rows)
+
+
+def methods_of(which: str, weights: Mapping[str, str], adaptation: str) -> tuple[Method, ...]:
+    """The methods of an ablation that can be compared: Transductive+ only where there are weights of it."""
+    methods = ABLATIONS[which]
+    if unknown := [key for key in weights if key not in {one.key for one in methods}]:
+        raise BadInputError(
+            f"the ablation {which} has no row {unknown[0]!r} to give weights to; it has "
+            + ", ".join(one.key for one in methods)
+        )
+    for one in methods:
+        if one.own_weights and one.key in weights and adaptation == "none":
+            raise BadInputError(
+                f"{one.title} differs in what its adaptation learned: without adaptation it has no row"
+            )
+    return tuple(one for one in methods if not one.own_weights or one.key in weights)
+
+
+def targets_of(which: str, sources: Sequence[str], specs: Path | None) -> tuple[Target, ...]:
+    """The tasks of an ablation: of Meta-Dataset, or for `queries` of mini-ImageNet; of `sources` if any are named."""
+    if which == "queries":
+        return tuple(
+            plan(name, task_shapes(name, ways=(5,), shots=(1, 5), vary_queries=QUERIES), specs=specs)
+            for name in sources or ("mini-imagenet",)
+        )
+    return (plan(META_DATASET, task_shapes(META_DATASET), specs=specs, only=sources),)
+
+
+def usual_steps(targets: Sequence[Target]) -> tuple[int, int]:
+    """The paper's bounds of refinement on the tasks of an ablation."""
+    return refinement_steps(targets[0].name)

@@ -1,0 +1,161 @@
+"""Ablations in the shape of the paper's tables: for the terminal and, with the same cells, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from cl_cnaps.evaluation.ablations import GRID_MAX, GRID_MIN
+from cl_cnaps.results.ablation import AblationRecord, Row
+from cl_cnaps.results.ablation_notes import notes
+from cl_cnaps.results.few_shot_recall import recall_points
+from cl_cnaps.results.few_shot_tables import data_set_words
+from cl_cnaps.results.wording import ABSENT, adaptation_words, count, paper_cell, percent
+
+_TITLES = {
+    "metric": "metrics",
+    "gmm": "Gaussian mixtures",
+    "transduction": "transduction",
+    "refinement": "refinement",
+    "shots": "class recall against shots",
+    "queries": "accuracy against queries",
+}
+_DOMAINS = {"in": "in-domain accuracy, %", "out": "out-of-domain accuracy and averages, %"}
+_PRINTED = {"refinement": ("simple", "none", "free", "2-4")}
+"""Rows of the paper's table, where the ablation has more."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One table: a title, column titles, and rows of a label and cells."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def ablation_tables(record: AblationRecord) -> list[Table]:
+    """Tables for the terminal; what must be known stands below the last."""
+    blocks = _blocks(record)
+    tables = []
+    for number, block in enumerate(blocks):
+        table = Table(
+            title=f"{' · '.join(setting_words(record))}\n{block.title}" if number == 0 else block.title,
+            caption="\n".join(notes(record)) if number == len(blocks) - 1 else None,
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            show_edge=False,
+        )
+        for place, column in enumerate(block.columns):
+            table.add_column(column, justify="right" if place else "left", overflow="fold")
+        for row in block.rows:
+            table.add_row(*(cell.replace(" ± ", "±") for cell in row))
+        tables.append(table)
+    return tables
+
+
+def ablation_markdown(record: AblationRecord) -> str:
+    """The same tables in Markdown, with the setting above them and what must be known below."""
+    lines = [f"**{' · '.join(setting_words(record))}**", ""]
+    for block in _blocks(record):
+        lines += [f"{block.title.capitalize()}:", "", _markdown_row(block.columns)]
+        lines.append(_markdown_row([":---", *["---:"] * (len(block.columns) - 1)]))
+        lines += [_markdown_row(row) for row in block.rows] + [""]
+    return "\n".join([*lines, *(f"- {note}".replace("*", "\\*") for note in notes(record))]) + "\n"
+
+
+def setting_words(record: AblationRecord) -> list[str]:
+    """What all rows share."""
+    row = record.rows[0]
+    tasks = row["results"][0]["tasks"]
+    words = [f"ablation of {_TITLES[record.which]}", row["backbone"], adaptation_words(row["adaptation"])]
+    return [*words, f"{count(tasks, 'task')} of each data set"]
+
+
+def refinement_grid(record: AblationRecord) -> tuple[list[int], list[int], list[list[float | None]]]:
+    """Least steps, most steps, and the mean accuracy over data sets for each pair; None where least exceeds most."""
+    rows = {row["row"]: row["averages"]["all"]["accuracy"] for row in record.rows}
+    least, most = list(GRID_MIN), list(GRID_MAX)
+    return least, most, [[rows.get(f"{low}-{high}") for high in most] for low in least]
+
+
+def _blocks(record: AblationRecord) -> list[_Block]:
+    if record.which == "shots":
+        return [_shots(record)]
+    if record.which == "queries":
+        return [_queries(record)]
+    printed = _PRINTED.get(record.which)
+    rows = [row for row in record.rows if printed is None or row["row"] in printed]
+    blocks = [block for domain in _DOMAINS if (block := _domain(rows, domain)) is not None]
+    return [*blocks, _grid(record)] if record.which == "refinement" else blocks
+
+
+def _domain(rows: Sequence[Row], domain: str) -> _Block | None:
+    """The data sets of one domain, ours above the paper's; with the averages on the last table."""
+    places = [i for i, entry in enumerate(rows[0]["results"]) if entry["domain"] == domain]
+    if not places:
+        return None
+    last = domain == "out" or "out" not in rows[0]["averages"]
+    averages = list(rows[0]["averages"]) if last else []
+    columns = [data_set_words(rows[0]["results"][i]) for i in places]
+    block = _Block(_DOMAINS[domain], ["", *columns, *(f"avg. {group}" for group in averages)], [])
+    for row in rows:
+        entries = [row["results"][i] for i in places]
+        ours = [percent(entry["accuracy"]["mean"], entry["accuracy"]["ci95"]) for entry in entries]
+        ours += [percent(row["averages"][group]["accuracy"]) for group in averages]
+        theirs = [paper_cell(entry["paper"]) for entry in entries]
+        theirs += [_per_cent(row["averages"][group]["paper"]) for group in averages]
+        block.rows.append([row["title"], *ours])
+        if set(theirs) != {ABSENT}:
+            block.rows.append(["  paper", *theirs])
+    return block
+
+
+def _grid(record: AblationRecord) -> _Block:
+    least, most, values = refinement_grid(record)
+    return _Block(
+        "mean accuracy over data sets, %, by least (down) and most steps of refinement (across)",
+        ["", *map(str, most)],
+        [[str(low), *map(percent, row)] for low, row in zip(least, values, strict=True)],
+    )
+
+
+def _shots(record: AblationRecord) -> _Block:
+    points = {row["title"]: recall_points(record.recall(row["row"])) for row in record.rows}
+    first = next(iter(points.values()))
+    rows = [
+        [title, *(percent(p.recall / 100, p.half / 100) for p in of_row)] for title, of_row in points.items()
+    ]
+    return _Block(
+        "class recall over all data sets, %, by shots of the class", ["", *(p.words for p in first)], rows
+    )
+
+
+def _queries(record: AblationRecord) -> _Block:
+    queries = sorted({entry["queries"] for entry in record.rows[0]["results"]})
+    rows = []
+    for row in record.rows:
+        lines: dict[str, dict[int, dict[str, Any]]] = {}
+        for entry in row["results"]:
+            lines.setdefault(f"{data_set_words(entry)} {entry['shape']}", {})[entry["queries"]] = entry[
+                "accuracy"
+            ]
+        for name, cells in lines.items():
+            shown = [percent(cells[count_]["mean"], cells[count_]["ci95"]) for count_ in queries]
+            rows.append([f"{row['title']}, {name}", *shown])
+    return _Block("accuracy, %, by queries of each class", ["", *map(str, queries)], rows)
+
+
+def _per_cent(mean: float | None) -> str:
+    return ABSENT if mean is None else f"{mean:.1f}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in cells) + " |"

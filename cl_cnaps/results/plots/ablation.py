@@ -1,0 +1,58 @@
+"""Charts of ablations: the refinement grid, recall against shots, accuracy against queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from cl_cnaps.results.ablation import AblationRecord
+from cl_cnaps.results.ablation_tables import refinement_grid, setting_words
+from cl_cnaps.results.plots.few_shot_queries import queries_by_method
+from cl_cnaps.results.plots.few_shot_recall import recall_by_method
+from cl_cnaps.results.plots.style import SMALL_SIZE, chart_settings, ink_on, new_figure, save
+
+FORMATS = ("png", "svg")
+
+
+def draw_ablation(record: AblationRecord, *, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw what a chart shows better than a table, into the record's `figures/`; nothing for the other ablations."""
+    folder, title = record.path / "figures", setting_words(record)
+    with chart_settings():
+        if record.which == "refinement":
+            return save(grid_figure(record), folder, "grid", formats)
+        if record.which == "shots":
+            recalls = {row["title"]: record.recall(row["row"]) for row in record.rows}
+            return save(recall_by_method(title, recalls), folder, "recall", formats)
+        if record.which == "queries":
+            methods = {row["title"]: row["results"] for row in record.rows}
+            return save(queries_by_method(title, methods), folder, "queries", formats)
+    return []
+
+
+def grid_figure(record: AblationRecord) -> Figure:
+    """Mean accuracy over data sets for every least and most number of refinement steps (fig:max-and-min)."""
+    least, most, values = refinement_grid(record)
+    cells = np.array([[np.nan if value is None else 100 * value for value in row] for row in values])
+    figure = new_figure(1.6 + 0.55 * len(most), 1.3 + 0.5 * len(least), setting_words(record))
+    axes = figure.subplots()
+    scale = matplotlib.colormaps["viridis"]
+    # The differences are small: the colours span them, and the numbers say how small.
+    image = axes.imshow(cells, cmap=scale, aspect="auto", interpolation="nearest")
+    for place in np.argwhere(~np.isnan(cells)).tolist():
+        value = cells[place[0], place[1]]
+        ink = ink_on(scale(image.norm(value)))
+        axes.text(
+            place[1], place[0], f"{value:.1f}", ha="center", va="center", fontsize=SMALL_SIZE, color=ink
+        )
+    axes.set_xticks(range(len(most)), [str(steps) for steps in most])
+    axes.set_yticks(range(len(least)), [str(steps) for steps in least])
+    axes.set_xlabel("most steps of refinement")
+    axes.set_ylabel("least steps")
+    axes.tick_params(length=0, labelsize=SMALL_SIZE)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, label="mean accuracy, %", fraction=0.05, pad=0.02)
+    return figure

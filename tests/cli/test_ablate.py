@@ -1,0 +1,188 @@
+"""`cl-cnaps ablate`: rows, records, what is reused and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from evaluation.coloured import coloured_folders
+
+from cl_cnaps.commands import ablate as command
+from cl_cnaps.commands.main import main
+from cl_cnaps.evaluation.ablations import ABLATIONS
+from cl_cnaps.results.ablation import read_ablation_record
+from cl_cnaps.results.ablation_tables import ablation_markdown
+from cl_cnaps.results.paper.ablations import ablation_rows
+from cl_cnaps.results.paper.few_shot import meta_dataset_rows
+
+SMALL = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with textures and mini-ImageNet, and a cache, that are nobody's."""
+    root = tmp_path / "root"
+    coloured_folders(root / "dtd", 5, 12, noise=90)
+    monkeypatch.setenv("CL_CNAPS_DATA", str(root))
+    monkeypatch.setenv("CL_CNAPS_CACHE", str(tmp_path / "cache"))
+    return root
+
+
+def invoke(tmp_path: Path, *arguments: object) -> Result:
+    words = [str(argument) for argument in (*arguments, *SMALL, "--out", tmp_path / "runs")]
+    return CliRunner().invoke(main, words)
+
+
+def rows(tmp_path: Path, *arguments: object) -> dict[str, dict[str, Any]]:
+    result = invoke(tmp_path, "ablate", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return {row["row"]: row for row in map(json.loads, result.stdout.splitlines())}
+
+
+def accuracies(row: dict[str, Any]) -> list[float]:
+    return [entry["accuracy"]["mean"] for entry in row["results"]]
+
+
+SOME = ("--sources", "dtd,mnist", "--tasks", 3)
+
+
+def test_metrics(tmp_path: Path) -> None:
+    found = rows(tmp_path, "metric", *SOME)
+    assert list(found) == ["dot", "cosine", "l1", "euclidean", "mahalanobis", "root-riemannian"]
+    assert accuracies(found["root-riemannian"]) == accuracies(found["mahalanobis"])
+    row = found["cosine"]
+    assert (row["ablation"], row["model"], row["metric"], row["variant"]) == (
+        "metric",
+        "simple",
+        "cosine",
+        "plain",
+    )
+    assert [entry["data_set"] for entry in row["results"]] == ["dtd", "mnist"]
+    assert row["results"][0]["paper"]["mean"] == 69.7
+    assert row["results"][1]["paper"] is None
+    assert found["root-riemannian"]["results"][1]["paper"]["mean"] == 94.1
+    assert set(row["averages"]) == {"in", "out", "all"}
+    record = read_ablation_record(Path(row["record"]))
+    assert record.path.parent == tmp_path / "runs" / "ablate" / "metric"
+    episodes = record.record.table("episodes")
+    assert len(episodes) == 6 * 2 * 3
+    mine = [float(e["accuracy"]) for e in episodes if (e["row"], e["data_set"]) == ("cosine", "dtd")]
+    assert sum(mine) / 3 == pytest.approx(accuracies(row)[0])
+    table = ablation_markdown(record)
+    assert "| Cosine Similarity | " in table
+    assert "tab:results:metric-ablations-2 repeats -1" in table
+    assert "69.7 ± 0.7" in table
+
+
+def test_frozen_features_leave_one_half_of_transduction(tmp_path: Path) -> None:
+    found = rows(tmp_path, "transduction", *SOME)
+    assert list(found) == ["feot", "cot", "simple", "transductive"]
+    assert accuracies(found["feot"]) == accuracies(found["simple"])
+    assert accuracies(found["cot"]) == accuracies(found["transductive"])
+    result = invoke(tmp_path, "ablate", "transduction", *SOME, "--resume")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    for words in (
+        "COT",
+        "paper",
+        "avg. all",
+        "Transductive+ is left out",
+        "FEOT is Simple CNAPS",
+        "record: ",
+    ):
+        assert words in said, words
+
+
+def test_what_an_evaluation_has_measured_is_taken_from_it(tmp_path: Path) -> None:
+    done = invoke(tmp_path, "evaluate", "meta-dataset", "--tasks", 3, "--model", "transductive", "--no-plots")
+    assert done.exit_code == 0, done.output
+    found = rows(tmp_path, "gmm", *SOME)
+    (taken,) = found["transductive"]["reused"]
+    assert taken.startswith("evaluate/meta-dataset-transductive/")
+    assert not any(found[key]["reused"] for key in ("gmm", "gmm-em", "simple"))
+    fresh = rows(tmp_path / "elsewhere", "gmm", *SOME)
+    for key, row in found.items():
+        assert accuracies(row) == accuracies(fresh[key]), key
+
+
+def test_the_refinement_grid(tmp_path: Path) -> None:
+    found = rows(tmp_path, "refinement", *SOME)
+    assert {"simple", "none", "free", "2-4", "0-1", "4-8"} < set(found)
+    assert accuracies(found["none"]) == accuracies(found["simple"])
+    assert found["free"]["refine"] == {"min": 0, "max": "unbounded"}
+    record = read_ablation_record(Path(found["2-4"]["record"]))
+    assert {file.name for file in (record.path / "figures").iterdir()} == {"grid.png", "grid.svg"}
+    assert "| No Min/Max | " in ablation_markdown(record)
+    alone = invoke(
+        tmp_path, "evaluate", "meta-dataset", "--tasks", 3, "--variant", "cot", "--refine-min", 0,
+        "--refine-max", "unbounded", "--json", "--no-plots",
+    )  # fmt: skip
+    assert alone.exit_code == 0, alone.output
+    assert [json.loads(line)["accuracy"]["mean"] for line in alone.stdout.splitlines()] == accuracies(
+        found["free"]
+    )
+
+
+def test_shots(tmp_path: Path) -> None:
+    found = rows(tmp_path, "shots", *SOME)
+    record = read_ablation_record(Path(found["simple"]["record"]))
+    assert {row["row"] for row in record.record.table("recall")} == {"simple", "transductive"}
+    assert {file.name for file in (record.path / "figures").iterdir()} == {"recall.png", "recall.svg"}
+    assert "class recall over all data sets" in ablation_markdown(record).lower()
+
+
+def test_queries(tmp_path: Path, own_places: Path) -> None:
+    coloured_folders(own_places / "mini_imagenet" / "test", 5, 55)
+    found = rows(tmp_path, "queries", "--tasks", 1)
+    results = found["transductive"]["results"]
+    assert [entry["queries"] for entry in results] == [10, 20, 30, 40, 50] * 2
+    assert found["transductive"]["refine"] == {"min": 2, "max": 10}
+    record = read_ablation_record(Path(found["simple"]["record"]))
+    assert {file.name for file in (record.path / "figures").iterdir()} == {"queries.png", "queries.svg"}
+    assert "Simple, mini-ImageNet 5-way 1-shot" in ablation_markdown(record)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    for arguments, says in (
+        (
+            ("metric", "--sources", "imagenet"),
+            "'imagenet' is no data set of Meta-Dataset: ilsvrc_2012, omniglot",
+        ),
+        (("metric", "--weights", "mine.safetensors"), "does not say which row"),
+        (("metric", "--weights", "feot=none"), "has no row 'feot' to give weights to"),
+        (("metric", "--adaptation", "film"), "no adaptation weights of simple"),
+        (("everything",), "is not one of 'metric', 'gmm'"),
+    ):
+        result = invoke(tmp_path, "ablate", *arguments)
+        assert result.exit_code in (1, 2), arguments
+        assert says in " ".join(result.output.split()), result.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_names_in_the_help_are_those_of_the_registry() -> None:
+    assert tuple(ABLATIONS) == command.ABLATION_NAMES
+
+
+def test_the_papers_rows_are_those_of_its_other_tables() -> None:
+    """Simple and Transductive CNAPS stand in several tables, each time with the same numbers."""
+    few_shot = meta_dataset_rows()
+    for which in ("gmm", "transduction", "refinement"):
+        of = ablation_rows(which)
+        assert set(of) <= {method.key for method in ABLATIONS[which]}
+        for row, name in (
+            ("simple", "Simple CNAPS"),
+            ("transductive", "Transductive CNAPS"),
+            ("2-4", "Transductive CNAPS"),
+        ):
+            if row in of:
+                cells = {data_set: (cell.mean, cell.interval) for data_set, cell in of[row].cells.items()}
+                assert cells == few_shot[name]
+    assert (
+        ablation_rows("refinement")["none"].cells.keys() == ablation_rows("transduction")["feot"].cells.keys()
+    )
+    assert ablation_rows("shots") == {}
+    assert len(ablation_rows("metric")["dot"].cells) == 8
+    assert len(ablation_rows("metric")["root-riemannian"].cells) == 13
