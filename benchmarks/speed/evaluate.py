@@ -119,7 +119,7 @@ def measure(tasks: int, rounds: int, workers: int) -> dict[str, object]:
             chunks = [indices[i : i + TASKS_A_CHUNK] for i in range(0, len(indices), TASKS_A_CHUNK)]
             start = time.perf_counter()
             for chunk in pool.each(ScoreTasks(sampler, source), chunks):
-                accuracies += [one.accuracy for one in chunk]
+                accuracies += [one.accuracy for (one,) in chunk]
             seconds["evaluate"] += time.perf_counter() - start
             peaks.append(max(peak for _, peak in pool.each(peak_memory, range(4 * max(1, workers)))))
             seconds["bare_workers"] += timed(lambda: list(pool.each(EmbedBare(sampler, source), chunks)))  # noqa: B023

@@ -109,7 +109,7 @@ def variant(function: F) -> F:
     """`--metric`, `--variant`, `--refine-min` and `--refine-max`: what the paper's ablations change."""
     function = click.option(
         "--refine-max",
-        type=_Steps(),
+        callback=_steps,
         metavar="N|unbounded",
         help="Most steps of refinement (transductive); 0: none.  [default: 4; evaluate mini-, tiered-imagenet: 10]",
     )(function)
@@ -152,14 +152,8 @@ def workers(function: F) -> F:
     )(function)
 
 
-class _Steps(click.ParamType):
+def _steps(context: click.Context, option: click.Parameter, text: str | None) -> int | str | None:
     """A number of steps, or `unbounded`."""
-
-    name = "steps"
-
-    def convert(
-        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
-    ) -> int | str:
-        if value == "unbounded":
-            return str(value)
-        return click.IntRange(min=0).convert(value, parameter, context)
+    if text is None or text == "unbounded":
+        return text
+    return int(click.IntRange(min=0).convert(text, option, context))

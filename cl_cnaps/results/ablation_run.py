@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from cl_cnaps.data.source import total
-from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.evaluation.ablations import ABLATIONS, Method, methods_of, targets_of, usual_steps
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.evaluation.ablations import ABLATIONS, methods_of, targets_of, usual_steps
 from cl_cnaps.evaluation.run import Outcome, Progress, run_methods, with_packed_images
 from cl_cnaps.evaluation.targets import Target, TargetSet
 from cl_cnaps.evaluation.workers import Workers, usable_cores
@@ -24,16 +24,8 @@ from cl_cnaps.results.ablation import (
     method_config,
     write_ablation_record,
 )
-from cl_cnaps.results.few_shot import (
-    EPISODES,
-    RECALL,
-    FewShotRecord,
-    Result,
-    episode_rows,
-    few_shot_config,
-    few_shot_entry,
-    few_shot_records,
-)
+from cl_cnaps.results.ablation_reuse import evaluations_under, from_evaluation
+from cl_cnaps.results.few_shot import FewShotRecord, Result, episode_rows, few_shot_entry
 from cl_cnaps.results.few_shot_recall import recall_rows
 from cl_cnaps.results.journal import Journal
 from cl_cnaps.results.record import find_record
@@ -89,7 +81,7 @@ def run_ablation(
     journal = Journal(out, VERB, asked.which, config, resume=resume)
     if resume and not journal.finished and (done := find_record(out, VERB, asked.which, config)):
         return AblationRecord(done)
-    known = _evaluations(out)
+    known = evaluations_under(out)
     for features in _sharing(parts):
         model = features[0].loaded.model
         count = workers if workers is not None else usable_cores() if model.device.type == "cpu" else 0
@@ -126,7 +118,7 @@ def _measure(
     cells: dict[tuple[str, int], Cell] = {}
     for method in methods:
         for place in range(len(target.shapes)):
-            if cell := _from_evaluation(asked, target, of, place, method, known):
+            if cell := from_evaluation(known, target, of, place, method, tasks=asked.tasks, seed=asked.seed):
                 cells[method.method.key, place] = cell
     left = [m for m in methods if any((m.method.key, i) not in cells for i in range(len(target.shapes)))]
     if left:
@@ -173,54 +165,6 @@ def _cell(target: Target, of: TargetSet, outcome: Outcome, method: MethodCells, 
     result = Result(of, outcome)
     entry = few_shot_entry(target.name, result, method.loaded, seed, method.config)
     return Cell(entry, list(episode_rows([result])), list(recall_rows([(of.name, outcome)])), None)
-
-
-def _from_evaluation(
-    asked: AblationRun,
-    target: Target,
-    of: TargetSet,
-    place: int,
-    method: MethodCells,
-    known: Sequence[FewShotRecord],
-) -> Cell | None:
-    """The cell that an evaluation of the same method on the same tasks has measured, if there is one."""
-    wanted = few_shot_config(target, method.loaded, tasks=asked.tasks, seed=asked.seed, method=method.config)
-    data_set, shape = wanted.pop("data_sets")[of.name], wanted.pop("shapes")[place]
-    del wanted["target"]
-    for record in known:
-        config = record.record.config
-        if (
-            shape not in config["shapes"]
-            or config["data_sets"].get(of.name) != data_set
-            or {key: value for key, value in config.items() if key not in ("target", "data_sets", "shapes")}
-            != wanted
-        ):
-            continue
-        entry = next(
-            one
-            for one in record.entries
-            if (one["data_set"], one["ways"], one["shots"], one["queries"])
-            == (of.name, shape["ways"], shape["shots"], shape["queries"])
-        )
-        tables = [
-            [
-                row
-                for row in record.record.table(table)
-                if (row["data_set"], row["shape"], row["queries"])
-                == (of.name, entry["shape"], str(entry["queries"]))
-            ]
-            for table in (EPISODES, RECALL)
-        ]
-        # Named by verb, name and id: where the folder lies is no part of a result.
-        return Cell(entry, tables[0], tables[1], "/".join(record.path.parts[-3:]))
-    return None
-
-
-def _evaluations(out: Path) -> list[FewShotRecord]:
-    try:
-        return few_shot_records([out / "evaluate"])
-    except MissingDataError:
-        return []
 
 
 def _load(asked: AblationRun) -> dict[str, LoadedModel]:
@@ -303,6 +247,3 @@ def _config(asked: AblationRun, targets: Sequence[Target], parts: Sequence[Metho
             for target in targets
         ],
     }
-
-
-__all__ = ["AblationRun", "Method", "Watch", "run_ablation"]
