@@ -9,6 +9,7 @@ import click
 
 from cl_cnaps import __version__
 from cl_cnaps.commands.ablate import ablate
+from cl_cnaps.commands.active import active
 from cl_cnaps.commands.data import data
 from cl_cnaps.commands.evaluate import evaluate
 from cl_cnaps.commands.metatrain import metatrain
@@ -39,8 +40,8 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="cl-cnaps")
 def main() -> None:
-    """Simple CNAPS and Transductive CNAPS on streams of tasks and few-shot episodes."""
+    """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and in active learning."""
 
 
-for _verb in (stream, evaluate, ablate, metatrain, pretrain, plot, data, weights):
+for _verb in (stream, evaluate, active, ablate, metatrain, pretrain, plot, data, weights):
     main.add_command(_verb)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import click
 
 
-class StreamWatch:
-    """Shows how far the runs of a stream are."""
+class _Watch:
+    """One bar at a time, or lines."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._bar: Any = None
         self._task: Any = None
         self._name = ""
-        self._tasks = 0
-        self._runs = 0
 
-    def __enter__(self) -> StreamWatch:
+    def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -41,21 +39,66 @@ class StreamWatch:
         if self._bar is not None:
             self._bar.stop()
 
-    def plan(self, name: str, runs: int, tasks: int, finished: int) -> None:
-        """A stream is about to run; some of its runs may be finished already."""
-        self._name, self._tasks, self._runs = name, tasks, runs
+    def _begin(self, name: str, total: int, completed: int, line: str) -> None:
+        """A new bar in place of the last, or a line."""
+        self._name = name
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(name, total=runs * tasks, completed=finished * tasks, accuracy="")
-        elif not self._quiet:
-            resumed = f", {finished} finished before" if finished else ""
-            click.echo(f"{name}: {runs} runs of {tasks} tasks{resumed}", err=True)
+            self._task = self._bar.add_task(name, total=total, completed=completed, accuracy="")
+        else:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        """A line, where no terminal is watching."""
+        if not self._quiet and self._bar is None:
+            click.echo(f"{self._name}: {line}", err=True)
+
+    def _show(self, accuracy: str, advance: int) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update(self._task, advance=advance, accuracy=accuracy)
+
+
+class StreamWatch(_Watch):
+    """Shows how far the runs of a stream are."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._tasks = 0
+        self._runs = 0
+
+    def plan(self, name: str, runs: int, tasks: int, finished: int) -> None:
+        """A stream is about to run; some of its runs may be finished already."""
+        self._tasks, self._runs = tasks, runs
+        resumed = f", {finished} finished before" if finished else ""
+        self._begin(name, runs * tasks, finished * tasks, f"{runs} runs of {tasks} tasks{resumed}")
 
     def step(self, run: int, step: int, accuracy: Mapping[Any, float]) -> None:
         """A task was learned and all tasks seen were scored."""
-        scores = ", ".join(f"{head} {100 * value:.1f} %" for head, value in accuracy.items())
-        if self._bar is not None:
-            self._bar.update(self._task, advance=1, accuracy=scores)
-        elif not self._quiet and step == self._tasks - 1:
-            click.echo(f"{self._name}: run {run + 1} of {self._runs}: {scores}", err=True)
+        scores = _scores(accuracy)
+        self._show(scores, 1)
+        if step == self._tasks - 1:
+            self._say(f"run {run + 1} of {self._runs}: {scores}")
+
+
+class ActiveWatch(_Watch):
+    """Shows how far the runs of active learning are."""
+
+    def plan(self, name: str, units: int, finished: int) -> None:
+        """A model is about to run; some of its units, a run of a task each, may be finished already."""
+        resumed = f", {finished} finished before" if finished else ""
+        self._begin(name, units, finished, f"{units} runs{resumed}" if units > 1 else f"1 run{resumed}")
+
+    def preparing(self, what: str) -> None:
+        """Something is done that all runs share."""
+        self._show(what, 0)
+
+    def unit(self, what: str, final: Mapping[str, float]) -> None:
+        """One run of one task is done, with this accuracy at the end for each strategy."""
+        self._show(_scores(final), 1)
+        self._say(f"{what}: {_scores(final)}")
+
+
+def _scores(accuracy: Mapping[Any, float]) -> str:
+    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in accuracy.items())

@@ -108,7 +108,7 @@ def run_methods(
         raise BadInputError(f"{tasks} tasks were asked for; 1 is the fewest")
     start = time.perf_counter()
     samplers = [make_sampler(tasks_of, shape, seed) for shape in shapes]
-    with _features(workers, samplers, images, tasks, progress) as (rows, file):
+    with features_of_all(workers, samplers, images, tasks, progress) as (rows, file):
         for shape, sampler in zip(shapes, samplers, strict=True):
             digest = episodes_digest(sampler.episode(i) for i in range(tasks))
             scores: list[tuple[EpisodeScore, ...]] = []
@@ -176,7 +176,7 @@ class ScoreTasks:
 
 
 @contextmanager
-def _features(
+def features_of_all(
     workers: Workers, samplers: Sequence[EpisodeSampler], images: Source, tasks: int, progress: Progress
 ) -> Iterator[tuple[FeatureRows, Path] | tuple[None, None]]:
     """The features of all images that the tasks use, in a file for as long as this lasts; or nothing."""

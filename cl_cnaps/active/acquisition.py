@@ -1,0 +1,120 @@
+"""Acquisition strategies: which unlabelled images to have labelled next.
+
+A strategy is one small function. It gives every unlabelled image a score, and the images of the largest scores are
+labelled; equal scores are decided by the seed. To add one, write it and register it:
+
+    from cl_cnaps.active.acquisition import strategy
+
+    @strategy("margin")
+    def margin(candidates):
+        top_P2 = candidates.probabilities_PK.topk(2, dim=1).values
+        return top_P2[:, 1] - top_P2[:, 0]
+
+What it does not ask for is not computed: images whose probabilities and features nobody looks at are not embedded.
+
+Legend: P unlabelled images, K classes, N labelled images, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_cnaps.episodes.episode import IntArray
+from cl_cnaps.errors import BadInputError
+
+
+class Candidates(Protocol):
+    """All that a strategy may look at: the unlabelled images as the model sees them now, and the labelled ones."""
+
+    @property
+    def count(self) -> int:
+        """P."""
+
+    @property
+    def probabilities_PK(self) -> Tensor:
+        """Class probabilities of the unlabelled images, float64."""
+
+    @property
+    def features_PD(self) -> Tensor:
+        """Features of the unlabelled images."""
+
+    @property
+    def labelled_features_ND(self) -> Tensor:
+        """Features of the labelled images, under the same adaptation."""
+
+    @property
+    def labels_N(self) -> Tensor:
+        """Classes of the labelled images."""
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """For what is to be random: a function of the seed, the run and the round."""
+
+
+Strategy = Callable[[Candidates], Tensor]
+"""Scores of the unlabelled images, P; the largest are labelled."""
+
+STRATEGIES: dict[str, Strategy] = {}
+"""By name, in the order in which tables and legends have them."""
+
+
+def strategy(name: str) -> Callable[[Strategy], Strategy]:
+    """Register a strategy under a name, for `run` and the command line."""
+
+    def register(function: Strategy) -> Strategy:
+        if name in STRATEGIES:
+            raise BadInputError(f"there is a strategy called {name!r} already")
+        STRATEGIES[name] = function
+        return function
+
+    return register
+
+
+@strategy("random")
+def random(candidates: Candidates) -> Tensor:
+    """Any: what the others are compared with."""
+    return torch.from_numpy(candidates.generator.random(candidates.count))
+
+
+@strategy("entropy")
+def entropy(candidates: Candidates) -> Tensor:
+    """The largest predictive entropy, -sum_k p_k log p_k (Cohn et al. 1996)."""
+    return torch.special.entr(candidates.probabilities_PK).sum(dim=1)
+
+
+@strategy("variation-ratio")
+def variation_ratio(candidates: Candidates) -> Tensor:
+    """The smallest probability of the most probable class (Cohn et al. 1996)."""
+    return 1 - candidates.probabilities_PK.max(dim=1).values
+
+
+def chosen_strategies(names: Sequence[str]) -> dict[str, Strategy]:
+    """Strategies by their names; refuses names that are not known or come twice."""
+    if not names:
+        raise BadInputError(f"no strategy was asked for; there are {', '.join(STRATEGIES)}")
+    for name in names:
+        if name not in STRATEGIES:
+            raise BadInputError(f"unknown strategy {name!r}; there are {', '.join(STRATEGIES)}")
+        if names.count(name) > 1:
+            raise BadInputError(f"the strategy {name!r} is asked for twice")
+    return {name: STRATEGIES[name] for name in names}
+
+
+def best(scores_P: Tensor, candidates: int, count: int) -> IntArray:
+    """The positions of the `count` largest scores, best first.
+
+    Equal scores go by position. Positions are in an order that the seed has shuffled, so the seed decides ties.
+    """
+    if scores_P.shape != (candidates,):
+        raise BadInputError(
+            f"a strategy must give one score to each of {candidates} images, not {tuple(scores_P.shape)}"
+        )
+    scores = scores_P.detach().cpu().numpy()
+    if np.isnan(scores).any():
+        raise BadInputError("a strategy gave scores that are not numbers")
+    return np.argsort(-scores, kind="stable")[:count].astype(np.int64)

@@ -1,0 +1,141 @@
+"""A model that has been told some labels: what it says of test images and of those it might ask about.
+
+Query sets. The logits of a transductive model depend on the queries that it is given together. They are therefore given
+in sets that are fixed when a run begins: the test set in one, the pool in another, each cut, in the run's shuffled
+order, into equal parts if it is larger than `query_set`. An image that gets its label leaves its set. Neither the size
+of batches nor what a strategy asks for changes a set. Other models give the same answers in any sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_cnaps.active.features import Features
+from cl_cnaps.active.labelled import Labelled
+from cl_cnaps.episodes.episode import IntArray
+from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.heads import Head
+
+QUERY_SET = 1000
+"""Most queries that a transductive model is given together, unless another number is asked for."""
+
+
+def set_of_each(count: int, query_set: int) -> IntArray:
+    """For every image of a shuffled order the number of its query set: as few sets as can be, all of one size."""
+    sets = max(1, -(-count // query_set))
+    return np.repeat(np.arange(sets), [len(part) for part in np.array_split(np.arange(count), sets)])
+
+
+class Learner:
+    """One model on one run's images: told labels, it becomes a `Fitted`."""
+
+    def __init__(
+        self,
+        model: CnapsModel,
+        features: Features,
+        way: int,
+        *,
+        candidate_sets_S: IntArray,
+        test_sets_T: IntArray,
+    ) -> None:
+        self.model = model
+        self.features = features
+        self.way = way
+        self.candidate_sets_S = candidate_sets_S
+        self.test_sets_T = test_sets_T
+
+    def fit(self, labelled: Labelled) -> Fitted:
+        """The model with these labels; nothing of it is kept here."""
+        return Fitted(self, labelled)
+
+
+class Fitted:
+    """A learner with some labels; what is asked of it is computed when it is first asked for, and once."""
+
+    def __init__(self, learner: Learner, labelled: Labelled) -> None:
+        self.labelled = labelled
+        self._learner = learner
+
+    @cached_property
+    def predictions(self) -> IntArray:
+        """The most probable class of every test image."""
+        learner = self._learner
+        labelled_ND, tests_TD = learner.features.with_tests(self.labelled)
+        logits_TK = self._answers(learner.model.logits, labelled_ND, tests_TD, learner.test_sets_T)
+        predicted: IntArray = logits_TK.argmax(dim=1).cpu().numpy()
+        return predicted
+
+    @cached_property
+    def unlabelled(self) -> IntArray:
+        """Numbers of the images that have no label yet."""
+        return self.labelled.others(len(self._learner.candidate_sets_S))
+
+    @cached_property
+    def features(self) -> tuple[Tensor, Tensor]:
+        """Features of the labelled images, N x D, and of those that are not, P x D."""
+        return self._learner.features.with_candidates(self.labelled, self.unlabelled)
+
+    @cached_property
+    def probabilities_PK(self) -> Tensor:
+        """Class probabilities of the unlabelled images, by the model's temperature; float64."""
+        learner = self._learner
+        sets_P = learner.candidate_sets_S[self.unlabelled]
+        return self._answers(learner.model.probabilities, *self.features, sets_P).to(torch.float64)
+
+    @torch.no_grad()
+    def _answers(
+        self, ask: Callable[[Head, Tensor], Tensor], labelled_ND: Tensor, query_QD: Tensor, sets_Q: IntArray
+    ) -> Tensor:
+        """Logits or probabilities Q x K, each query's given the others of its set."""
+        model, way = self._learner.model, self._learner.way
+        labels = torch.from_numpy(self.labelled.labels).to(labelled_ND.device)
+        head = model.fit(labelled_ND, labels, way)
+        answers_QK = query_QD.new_empty(len(query_QD), way)
+        for number in np.unique(sets_Q):
+            mine = torch.from_numpy(sets_Q == number).to(query_QD.device)
+            answers_QK[mine] = ask(head, query_QD[mine])
+        if not bool(torch.isfinite(answers_QK).all()):
+            raise ClCnapsError(
+                f"the model {model.config.model} gave answers that are not finite with {len(self.labelled)} labels"
+            )
+        return answers_QK
+
+
+@dataclass(frozen=True)
+class UnlabelledImages:
+    """The images that have no label yet, as strategies see them: `Candidates` of `acquisition`."""
+
+    fitted: Fitted
+    generator: np.random.Generator
+
+    @property
+    def count(self) -> int:
+        """P."""
+        return len(self.fitted.unlabelled)
+
+    @property
+    def probabilities_PK(self) -> Tensor:
+        """Class probabilities, float64."""
+        return self.fitted.probabilities_PK
+
+    @property
+    def features_PD(self) -> Tensor:
+        """Features."""
+        return self.fitted.features[1]
+
+    @property
+    def labelled_features_ND(self) -> Tensor:
+        """Features of the labelled images, under the same adaptation."""
+        return self.fitted.features[0]
+
+    @property
+    def labels_N(self) -> Tensor:
+        """Classes of the labelled images."""
+        return torch.from_numpy(self.fitted.labelled.labels)

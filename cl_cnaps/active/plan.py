@@ -1,0 +1,220 @@
+"""Which classes make a task, and which of their images are labelled, pool and test in each run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cl_cnaps.active.protocol import FIGURE_ALPHABETS, PAPER, SHORT, Protocol, protocol_for_any
+from cl_cnaps.data.catalog import known_set
+from cl_cnaps.data.layout import plain
+from cl_cnaps.data.source import CountedSource
+from cl_cnaps.episodes import ClassTable, Episode, SplitSpec
+from cl_cnaps.episodes.episode import IntArray
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.evaluation.episode_images import SPLIT, EpisodeImages, Piece
+from cl_cnaps.evaluation.evaluation_sets import EvaluationSet, evaluation_set
+
+_DRAW, _SHUFFLE = 1, 2
+"""What a generator is for, so that two uses never share numbers."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Classes that are learned together."""
+
+    name: str | None
+    """Of Omniglot the alphabet; None where all classes of a source are one task."""
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The images of one run of one task, as an episode.
+
+    Its support set is what may be labelled: first the images that are from the start, then the pool, shuffled. Its
+    query set is the test set, shuffled. So no place in an order tells a class, but for those known from the start.
+    """
+
+    episode: Episode
+    initial: int
+    """How many images are labelled from the start."""
+
+
+@dataclass(frozen=True)
+class ActivePlan:
+    """Everything about an experiment's images but their draw, which each run makes anew."""
+
+    source: str
+    tasks_of: EvaluationSet
+    learn_from: Mapping[str, int] | None
+    """How many of a class's images, counted from the first, may be labelled; the others are for testing.
+
+    None where a class has one pool of images, from which both are drawn."""
+    tasks: tuple[Task, ...]
+    protocol: Protocol
+    seed: int
+
+    def draw(self, task: Task, run: int) -> Draw:
+        """The images of a run: a function of seed, run, class and protocol, and of nothing else.
+
+        A larger pool has the images of a smaller one, and the same initial and test images.
+        """
+        parts: tuple[list[IntArray], ...] = ([], [], [])
+        for position, name in enumerate(task.classes):
+            for rows, chosen in zip(parts, self._of_class(name, run), strict=True):
+                rows.append(np.stack([np.full_like(chosen, position), chosen], axis=1))
+        initial, pool, test = (np.concatenate(rows) for rows in parts)
+        rng = _generator(self.seed, run, _SHUFFLE, task.name or "")
+        support = np.concatenate([initial, rng.permutation(pool)])
+        ids = tuple(range(len(task.classes)))
+        query = rng.permutation(test)
+        return Draw(Episode(self.source, task.classes, ids, support, query, self.seed, run), len(initial))
+
+    def _of_class(self, name: str, run: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Image numbers of a class: initial, pool and test."""
+        rng, protocol = _generator(self.seed, run, _DRAW, name), self.protocol
+        count = self.tasks_of.images.count(SPLIT, name)
+        if self.learn_from is None:
+            assert protocol.test is not None
+            order = rng.permutation(count)
+            initial, test, rest = np.split(order, [protocol.initial, protocol.initial + protocol.test])
+        else:
+            learn_from = self.learn_from[name]
+            initial, rest = np.split(rng.permutation(learn_from), [protocol.initial])
+            test = (learn_from + rng.permutation(count - learn_from))[: protocol.test]
+        return initial, rest[: protocol.pool], test
+
+
+@dataclass(frozen=True)
+class DrawSampler:
+    """The runs of a task as a sampler of episodes."""
+
+    plan: ActivePlan
+    task: Task
+
+    def episode(self, index: int) -> Episode:
+        """Run number `index`, from 0."""
+        return self.plan.draw(self.task, index).episode
+
+
+def make_plan(
+    source: CountedSource,
+    *,
+    given: Mapping[str, Any] | None = None,
+    paper: bool = False,
+    alphabets: Sequence[str] | None = None,
+    seed: int = 0,
+) -> ActivePlan:
+    """Resolve what is asked for against a source, refusing what it cannot give.
+
+    Args:
+        source: where the images come from.
+        given: numbers of `Protocol` that are not to be the default's.
+        paper: the paper's protocol in full, and all alphabets, in place of the short default.
+        alphabets: names of Omniglot's alphabets, or `all`; None for the default's.
+        seed: decides every draw.
+    """
+    if not 0 <= seed < 2**32:  # a longer one would be cut into words that could be another draw's
+        raise BadInputError(f"the seed is {seed}; it must be in 0..{2**32 - 1}")
+    known = known_set(source.name)
+    name = known.name if known else source.name
+    tasks_of, learn_from = _images(source)
+    tasks = _tasks(tasks_of, alphabets, everything=paper)
+    if paper and name not in PAPER:
+        raise BadInputError(f"the paper has protocols for {' and '.join(PAPER)}, not for {name}")
+    protocol = (PAPER if paper else SHORT).get(name) or _default(tasks_of, learn_from, tasks)
+    plan = ActivePlan(source.name, tasks_of, learn_from, tasks, protocol.changed(given or {}), seed)
+    _check_enough(plan)
+    return plan
+
+
+def _images(source: CountedSource) -> tuple[EvaluationSet, Mapping[str, int] | None]:
+    """Training and test images of the same classes if there are both; else the classes that are for testing."""
+    splits = {split: source.classes(split) for split in ("train", "test") if split in source.splits}
+    if len(splits) < 2 or set(splits["train"]) != set(splits["test"]):
+        return evaluation_set(source), None
+    counts = {name: [source.count(split, name) for split in splits] for name in splits["train"]}
+    pieces = {name: [Piece("train", name, a), Piece("test", name, b)] for name, (a, b) in counts.items()}
+    table = ClassTable.of({name: sum(both) for name, both in counts.items()})
+    chosen = f"all {len(table)} classes; labels from the split train, test images from the split test"
+    images = EpisodeImages(source, pieces)
+    return EvaluationSet(images, SplitSpec(table), chosen), {name: a for name, (a, _) in counts.items()}
+
+
+def _tasks(tasks_of: EvaluationSet, alphabets: Sequence[str] | None, *, everything: bool) -> tuple[Task, ...]:
+    groups = tasks_of.classes.groups
+    if groups is None:
+        if alphabets is not None:
+            raise BadInputError(f"{tasks_of.name} has no alphabets: leave --alphabet out")
+        return (Task(None, tasks_of.classes.classes.names),)
+    by_plain_name = {plain(group): group for group in groups}
+    if (
+        alphabets is None
+        and not everything
+        and all(plain(name) in by_plain_name for name in FIGURE_ALPHABETS)
+    ):
+        alphabets = FIGURE_ALPHABETS
+    if alphabets is None or "all" in alphabets:
+        return tuple(Task(group, names) for group, names in groups.items())
+    chosen: dict[str, Task] = {}
+    for name in alphabets:
+        group = by_plain_name.get(plain(name))
+        if group is None:
+            raise BadInputError(f"{tasks_of.name} has no alphabet {name!r}; it has {', '.join(groups)}")
+        chosen[group] = Task(group, groups[group])
+    return tuple(chosen.values())
+
+
+def _default(
+    tasks_of: EvaluationSet, learn_from: Mapping[str, int] | None, tasks: Sequence[Task]
+) -> Protocol:
+    names = [name for task in tasks for name in task.classes]
+    counts = {name: tasks_of.images.count(SPLIT, name) for name in names}
+    classes = min(len(task.classes) for task in tasks)
+    if learn_from is None:
+        return protocol_for_any(classes, min(counts.values()), None)
+    fewest_test = min(counts[name] - learn_from[name] for name in names)
+    return protocol_for_any(classes, min(learn_from[name] for name in names), fewest_test)
+
+
+def _check_enough(plan: ActivePlan) -> None:
+    """Refuse to do less than was asked for."""
+    protocol = plan.protocol
+    if plan.learn_from is None and protocol.test is None:
+        raise BadInputError(
+            f"{plan.source} has no test split: say with --test how many images are for testing"
+        )
+    for name in dict.fromkeys(name for task in plan.tasks for name in task.classes):
+        count = plan.tasks_of.images.count(SPLIT, name)
+        learn_from = count if plan.learn_from is None else plan.learn_from[name]
+        shared_test = protocol.test or 0 if plan.learn_from is None else 0
+        needed = protocol.initial + (protocol.pool or 1) + shared_test
+        if learn_from < needed:
+            also = f", {shared_test} test images" if shared_test else ""
+            raise BadInputError(
+                f"class {name!r} of {plan.source} has {learn_from} images; {protocol.initial} initial labels, "
+                f"a pool of {protocol.pool or 1}{also} need {needed}. Ask for fewer with --initial, --pool, --test"
+            )
+        if plan.learn_from is not None and count - learn_from < (protocol.test or 1):
+            raise BadInputError(
+                f"class {name!r} of {plan.source} has {count - learn_from} test images, {protocol.test or 1} were "
+                "asked for. Ask for fewer with --test"
+            )
+    for task in plan.tasks:
+        draw = plan.draw(task, 0)
+        pool, wanted = len(draw.episode.support) - draw.initial, protocol.rounds * protocol.per_round
+        if wanted > pool:
+            raise BadInputError(
+                f"{protocol.rounds} rounds of {protocol.per_round} labels need a pool of {wanted} images; that of "
+                f"{task.name or plan.source} has {pool}. Ask for fewer with --rounds or --per-round, or for more with "
+                "--pool"
+            )
+
+
+def _generator(seed: int, run: int, purpose: int, name: str) -> np.random.Generator:
+    entropy = [seed, run, purpose, *name.encode()]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))

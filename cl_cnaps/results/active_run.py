@@ -1,0 +1,178 @@
+"""From what is asked for to finished records of active learning: runs, resumed where a journal has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from cl_cnaps.active.acquisition import chosen_strategies
+from cl_cnaps.active.learner import QUERY_SET
+from cl_cnaps.active.loop import Point
+from cl_cnaps.active.plan import ActivePlan, make_plan
+from cl_cnaps.active.run import Curves, Unit, run_units, units_of
+from cl_cnaps.data import open_source
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.evaluation.run import with_packed_images
+from cl_cnaps.evaluation.workers import Workers, usable_cores
+from cl_cnaps.models.config import ModelName
+from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.results.active import (
+    VERB,
+    ActiveRecord,
+    active_config,
+    read_active_record,
+    record_name_of,
+    write_active_record,
+)
+from cl_cnaps.results.journal import Journal
+from cl_cnaps.results.record import find_record
+
+
+@dataclass(frozen=True)
+class ActiveRun:
+    """Everything an experiment is asked for. None stands for the default of the model or source."""
+
+    source: str = "cifar10"
+    strategies: tuple[str, ...] = ("random", "entropy", "variation-ratio")
+    model: ModelName = "simple"
+    adaptation: Literal["film", "none", "both"] | None = None
+    """both: with adapted and with frozen features; None: the same if there are weights for the former."""
+    alphabets: tuple[str, ...] | None = None
+    paper: bool = False
+    """The paper's protocol in full, in place of a short one."""
+    initial: int | None = None
+    per_round: int | None = None
+    rounds: int | None = None
+    runs: int | None = None
+    pool: int | None = None
+    test: int | None = None
+    query_set: int | None = None
+    reach: float | None = None
+    """The accuracy whose labels are counted."""
+    seed: int = 0
+    backbone: str | None = None
+    backbone_weights: str = "auto"
+    weights: str | None = None
+    image_size: int | None = None
+    device: str = "auto"
+    workers: int | None = None
+    """Processes; None for one for each core, or none but this one with a GPU. Changes no number."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other settings of `CnapsConfig`."""
+
+
+class Progress(Protocol):
+    """What a watcher is told."""
+
+    def plan(self, name: str, units: int, finished: int) -> None:
+        """A model is about to run; some of its units may be finished already."""
+
+    def preparing(self, what: str) -> None:
+        """Something is done that all runs share."""
+
+    def unit(self, what: str, final: Mapping[str, float]) -> None:
+        """One run of one task is done, with this accuracy at the end for each strategy."""
+
+
+def run_and_record(
+    asked: ActiveRun, out: Path, *, resume: bool, progress: Progress, download: bool
+) -> list[ActiveRecord]:
+    """Run an experiment and write its records: one for each kind of features, adapted before frozen.
+
+    With `resume`, runs that a killed process had finished are taken from its journal, and a record of the same
+    configuration that is finished already is returned as it is.
+    """
+    if asked.query_set is not None and asked.model != "transductive":
+        raise BadInputError(f"--query-set is for the transductive model; {asked.model} needs no query sets")
+    source = open_source(asked.source, download=download)
+    given = {
+        name: getattr(asked, name) for name in ("initial", "per_round", "rounds", "runs", "pool", "test")
+    }
+    plan = make_plan(source, given=given, paper=asked.paper, alphabets=asked.alphabets, seed=asked.seed)
+    records = []
+    for loaded in _models(asked):
+        records.append(_run(asked, plan, loaded, out, resume=resume, progress=progress))
+    return records
+
+
+def _models(asked: ActiveRun) -> list[LoadedModel]:
+    """The models to run: adapted, frozen or both."""
+    if asked.adaptation in ("film", "none"):
+        return [_load(asked, asked.adaptation)]
+    first = _load(asked, None if asked.adaptation is None else "film")
+    if first.model.config.adaptation == "none":
+        return [first]
+    return [first, _load(asked, "none")]
+
+
+def _load(asked: ActiveRun, adaptation: Literal["film", "none"] | None) -> LoadedModel:
+    return load_model(
+        asked.model,
+        backbone=asked.backbone,
+        weights=asked.weights,
+        backbone_weights=asked.backbone_weights,
+        adaptation=adaptation,
+        image_size=asked.image_size,
+        seed=asked.seed,
+        device=asked.device,
+        **asked.settings,
+    )
+
+
+def _run(
+    asked: ActiveRun, plan: ActivePlan, loaded: LoadedModel, out: Path, *, resume: bool, progress: Progress
+) -> ActiveRecord:
+    strategies = chosen_strategies(asked.strategies)
+    query_set = asked.query_set or QUERY_SET
+    config = active_config(plan, loaded, asked.strategies, query_set)
+    name = record_name_of(plan, loaded)
+    journal = Journal(out, VERB, name, config, resume=resume)
+    done = find_record(out, VERB, name, config) if resume and not journal.finished else None
+    units = units_of(plan)
+    missing = [unit for unit in units if _key(plan, unit) not in journal.finished] if done is None else []
+    model = loaded.model.config
+    words = "frozen features" if model.adaptation == "none" else "adapted features"
+    progress.plan(f"{asked.model}, {words}", len(units), len(units) - len(missing))
+    if done is not None:
+        return read_active_record(done.path)
+    workers = asked.workers
+    if workers is None:
+        workers = usable_cores() if loaded.model.device.type == "cpu" else 0
+    images = with_packed_images(
+        plan.tasks_of, loaded.model.backbone.info.image_size, lambda _: progress.preparing("reading images")
+    )
+    with Workers(loaded.model, workers if missing else 0) as pool:
+        for one in run_units(
+            pool,
+            plan,
+            images,
+            strategies,
+            missing,
+            query_set=query_set,
+            progress=lambda: progress.preparing("embedding images"),
+        ):
+            journal.add(_key(plan, one.unit), asdict(one))
+            task = plan.tasks[one.unit.task].name
+            final = {name: points[-1].accuracy for name, points in one.curves.items()}
+            progress.unit(f"{task + ', ' if task else ''}run {one.unit.run + 1}", final)
+    found = [_from_journal(journal.finished[_key(plan, unit)]) for unit in units]
+    return write_active_record(
+        out,
+        config,
+        plan,
+        loaded,
+        found,
+        reach=asked.reach,
+        environment_extra={"device": str(loaded.model.device), "workers": workers},
+    )
+
+
+def _key(plan: ActivePlan, unit: Unit) -> str:
+    return f"{plan.tasks[unit.task].name or plan.source}/run-{unit.run}"
+
+
+def _from_journal(entry: Mapping[str, Any]) -> Curves:
+    curves = {name: [Point(**point) for point in points] for name, points in entry["curves"].items()}
+    return Curves(Unit(**entry["unit"]), curves, entry["seconds"])
