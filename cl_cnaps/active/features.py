@@ -6,6 +6,8 @@ that cannot be shared: images are decoded once, into a packed file, and what the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -26,40 +28,56 @@ _ENCODE = 64
 """Images that the set encoder gets at a time."""
 
 
-class Features(Protocol):
-    """Where a learner gets its features from: labelled N x D, then those to be classified, in one space."""
+class GivenLabels(Protocol):
+    """Features under some labels: of the labelled images, N x D, and of those to be classified, in one space."""
 
-    def with_tests(self, labelled: Labelled) -> tuple[Tensor, Tensor]:
+    def with_tests(self) -> tuple[Tensor, Tensor]:
         """Features of the labelled and of all test images."""
 
-    def with_candidates(self, labelled: Labelled, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
+    def with_candidates(self, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
         """Features of the labelled images and of some that are not."""
 
 
-class FrozenFeatures:
-    """Features that depend on the image alone: S x D of those that may be labelled, T x D of test images."""
+class Features(Protocol):
+    """Where a learner gets its features from."""
 
-    def __init__(self, candidates_SD: Tensor, tests_TD: Tensor) -> None:
-        self._candidates_SD = candidates_SD
-        self._tests_TD = tests_TD
+    def given(self, labelled: Labelled) -> GivenLabels:
+        """The features under these labels."""
+
+
+@dataclass(frozen=True)
+class FrozenFeatures:
+    """Features that depend on the image alone, whatever is labelled."""
+
+    candidates_SD: Tensor
+    """Of the images that may be labelled."""
+    tests_TD: Tensor
 
     @staticmethod
     def embedded(model: CnapsModel, film: Film, candidates: Pictures, tests: Pictures) -> FrozenFeatures:
         """Embed the images of a run, where there is no table of the features of all runs."""
         network = model.fold(film)
-        every = (np.arange(len(pictures)) for pictures in (candidates, tests))
-        parts = zip((candidates, tests), every, strict=True)
-        return FrozenFeatures(*(embed(model, network, pictures, numbers) for pictures, numbers in parts))
+        both = (embed(model, network, pictures, np.arange(len(pictures))) for pictures in (candidates, tests))
+        return FrozenFeatures(*both)
 
-    def with_tests(self, labelled: Labelled) -> tuple[Tensor, Tensor]:
-        """Features of the labelled and of all test images."""
-        return self._candidates_SD[torch.from_numpy(labelled.numbers)], self._tests_TD
+    def given(self, labelled: Labelled) -> GivenLabels:
+        """The features under these labels."""
+        return _Frozen(self, labelled)
 
-    def with_candidates(self, labelled: Labelled, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
-        """Features of the labelled images and of some that are not."""
-        numbers = (labelled.numbers, unlabelled)
-        one, other = (self._candidates_SD[torch.from_numpy(some)] for some in numbers)
-        return one, other
+
+@dataclass(frozen=True)
+class _Frozen:
+    features: FrozenFeatures
+    labelled: Labelled
+
+    def with_tests(self) -> tuple[Tensor, Tensor]:
+        return self._of(self.labelled.numbers), self.features.tests_TD
+
+    def with_candidates(self, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
+        return self._of(self.labelled.numbers), self._of(unlabelled)
+
+    def _of(self, numbers: IntArray) -> Tensor:
+        return self.features.candidates_SD[torch.from_numpy(numbers)]
 
 
 class AdaptedFeatures:
@@ -70,45 +88,54 @@ class AdaptedFeatures:
     """
 
     def __init__(self, model: CnapsModel, candidates: Pictures, tests: Pictures) -> None:
-        self._model = model
-        self._candidates = _Encoded(model, candidates)
-        self._tests = _Encoded(model, tests)
-        self._last: tuple[Labelled, FoldedNetwork, Tensor] | None = None
-        """Of an encoding without queries: what the labelled images led to."""
+        self.model = model
+        self.candidates = _Encoded(model, candidates)
+        self.tests = _Encoded(model, tests)
 
-    def with_tests(self, labelled: Labelled) -> tuple[Tensor, Tensor]:
-        """Features of the labelled and of all test images."""
-        return self._features(labelled, self._tests, np.arange(len(self._tests.pictures)))
+    def given(self, labelled: Labelled) -> GivenLabels:
+        """The features under these labels; adapting and embedding wait until they are asked for."""
+        return _Adapted(self, labelled)
 
-    def with_candidates(self, labelled: Labelled, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
-        """Features of the labelled images and of some that are not."""
-        return self._features(labelled, self._candidates, unlabelled)
 
-    def _features(self, labelled: Labelled, query: _Encoded, numbers: IntArray) -> tuple[Tensor, Tensor]:
-        if self._model.uses_queries_to_encode:
-            network, labelled_ND = self._adapted(labelled, query, numbers)
-        else:
-            if self._last is None or self._last[0] is not labelled:
-                self._last = labelled, *self._adapted(labelled, None, numbers)
-            _, network, labelled_ND = self._last
+class _Adapted:
+    """One adaptation of inductive models; of transductive ones, one for each query set."""
+
+    def __init__(self, features: AdaptedFeatures, labelled: Labelled) -> None:
+        self._model = features.model
+        self._candidates = features.candidates
+        self._tests = features.tests
+        self._labelled = labelled
+
+    def with_tests(self) -> tuple[Tensor, Tensor]:
+        return self._with(self._tests, np.arange(len(self._tests.pictures)))
+
+    def with_candidates(self, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
+        return self._with(self._candidates, unlabelled)
+
+    def _with(self, query: _Encoded, numbers: IntArray) -> tuple[Tensor, Tensor]:
+        transductive = self._model.uses_queries_to_encode
+        network, labelled_ND = self._adapt(query, numbers) if transductive else self._inductive
         return labelled_ND, embed(self._model, network, query.pictures, numbers)
 
+    @cached_property
+    def _inductive(self) -> tuple[FoldedNetwork, Tensor]:
+        return self._adapt(None, np.arange(0))
+
     @torch.no_grad()
-    def _adapted(
-        self, labelled: Labelled, query: _Encoded | None, numbers: IntArray
-    ) -> tuple[FoldedNetwork, Tensor]:
+    def _adapt(self, query: _Encoded | None, numbers: IntArray) -> tuple[FoldedNetwork, Tensor]:
         """The network that the labelled images and these queries lead to, and the features of the former."""
-        model, labels = self._model, torch.from_numpy(labelled.labels)
+        model, candidates, labelled = self._model, self._candidates, self._labelled.numbers
+        labels = torch.from_numpy(self._labelled.labels)
         if (
             model.task_encoder.set_encoder.config.batch_statistics
-        ):  # what it makes of an image depends on the others
+        ):  # an image's encoding depends on the others'
             pixels = None if query is None else query.pictures.pixels(numbers)
-            encoding = model.encode(self._candidates.pictures.pixels(labelled.numbers), labels, pixels)
+            encoding = model.encode(candidates.pictures.pixels(labelled), labels, pixels)
         else:
             query_Q64 = None if query is None else query.of(numbers)
-            encoding = model.task_encoder.pool(self._candidates.of(labelled.numbers), labels, query_Q64)
+            encoding = model.task_encoder.pool(candidates.of(labelled), labels, query_Q64)
         network = model.fold(model.adapt(encoding))
-        return network, embed(model, network, self._candidates.pictures, labelled.numbers)
+        return network, embed(model, network, candidates.pictures, labelled)
 
 
 class _Encoded:

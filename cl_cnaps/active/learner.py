@@ -62,12 +62,13 @@ class Fitted:
     def __init__(self, learner: Learner, labelled: Labelled) -> None:
         self.labelled = labelled
         self._learner = learner
+        self._given = learner.features.given(labelled)
 
     @cached_property
     def predictions(self) -> IntArray:
         """The most probable class of every test image."""
         learner = self._learner
-        labelled_ND, tests_TD = learner.features.with_tests(self.labelled)
+        labelled_ND, tests_TD = self._given.with_tests()
         logits_TK = self._answers(learner.model.logits, labelled_ND, tests_TD, learner.test_sets_T)
         predicted: IntArray = logits_TK.argmax(dim=1).cpu().numpy()
         return predicted
@@ -80,7 +81,7 @@ class Fitted:
     @cached_property
     def features(self) -> tuple[Tensor, Tensor]:
         """Features of the labelled images, N x D, and of those that are not, P x D."""
-        return self._learner.features.with_candidates(self.labelled, self.unlabelled)
+        return self._given.with_candidates(self.unlabelled)
 
     @cached_property
     def probabilities_PK(self) -> Tensor:

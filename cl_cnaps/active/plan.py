@@ -69,9 +69,9 @@ class ActivePlan:
                 rows.append(np.stack([np.full_like(chosen, position), chosen], axis=1))
         initial, pool, test = (np.concatenate(rows) for rows in parts)
         rng = _generator(self.seed, run, _SHUFFLE, task.name or "")
+        query = rng.permutation(test)
         support = np.concatenate([initial, rng.permutation(pool)])
         ids = tuple(range(len(task.classes)))
-        query = rng.permutation(test)
         return Draw(Episode(self.source, task.classes, ids, support, query, self.seed, run), len(initial))
 
     def _of_class(self, name: str, run: int) -> tuple[IntArray, IntArray, IntArray]:
