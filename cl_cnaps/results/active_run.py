@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from cl_cnaps.active.acquisition import chosen_strategies
+from cl_cnaps.active.acquisition import Strategy, chosen_strategies
 from cl_cnaps.active.learner import QUERY_SET
 from cl_cnaps.active.loop import Point
 from cl_cnaps.active.plan import ActivePlan, make_plan
@@ -27,7 +28,7 @@ from cl_cnaps.results.active import (
     write_active_record,
 )
 from cl_cnaps.results.journal import Journal
-from cl_cnaps.results.record import find_record
+from cl_cnaps.results.record import find_record, record_path
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,90 @@ def run_and_record(
     With `resume`, runs that a killed process had finished are taken from its journal, and a record of the same
     configuration that is finished already is returned as it is.
     """
+    prepared = prepare_active(asked, download=download)
+    return [one.run(out, workers=asked.workers, resume=resume, progress=progress) for one in prepared]
+
+
+def prepare_active(asked: ActiveRun, *, download: bool) -> list[PreparedActive]:
+    """Open the data and load the models, so that all that decides the numbers is known."""
     if asked.query_set is not None and asked.model != "transductive":
         raise BadInputError(f"--query-set is for the transductive model; {asked.model} needs no query sets")
+    strategies = chosen_strategies(asked.strategies)
     source = open_source(asked.source, download=download)
     given = {
         name: getattr(asked, name) for name in ("initial", "per_round", "rounds", "runs", "pool", "test")
     }
     plan = make_plan(source, given=given, paper=asked.paper, alphabets=asked.alphabets, seed=asked.seed)
-    records = []
-    for loaded in _models(asked):
-        records.append(_run(asked, plan, loaded, out, resume=resume, progress=progress))
-    return records
+    query_set = asked.query_set or QUERY_SET
+    return [PreparedActive(plan, loaded, strategies, query_set, asked.reach) for loaded in _models(asked)]
+
+
+@dataclass(frozen=True)
+class PreparedActive:
+    """One model that is ready to run."""
+
+    plan: ActivePlan
+    loaded: LoadedModel
+    strategies: Mapping[str, Strategy]
+    query_set: int
+    reach: float | None
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What the record's id is made from."""
+        return active_config(self.plan, self.loaded, list(self.strategies), self.query_set)
+
+    @property
+    def name(self) -> str:
+        """What its records are kept under."""
+        return record_name_of(self.plan, self.loaded)
+
+    def place(self, out: Path) -> Path:
+        """Where its record is, or will be."""
+        return record_path(out, VERB, self.name, self.config)
+
+    def run(self, out: Path, *, workers: int | None, resume: bool, progress: Progress) -> ActiveRecord:
+        """As `run_and_record`."""
+        plan, model = self.plan, self.loaded.model
+        journal = Journal(out, VERB, self.name, self.config, resume=resume)
+        done = find_record(out, VERB, self.name, self.config) if resume and not journal.finished else None
+        units = units_of(plan)
+        missing = [unit for unit in units if _key(plan, unit) not in journal.finished] if done is None else []
+        words = "frozen features" if model.config.adaptation == "none" else "adapted features"
+        progress.plan(f"{model.config.model}, {words}", len(units), len(units) - len(missing))
+        if done is not None:
+            return read_active_record(done.path)
+        if workers is None:
+            workers = usable_cores() if model.device.type == "cpu" else 0
+        for one in self._curves(missing, workers, progress):
+            journal.add(_key(plan, one.unit), asdict(one))
+            task = plan.tasks[one.unit.task].name
+            final = {name: points[-1].accuracy for name, points in one.curves.items()}
+            progress.unit(f"{task + ', ' if task else ''}run {one.unit.run + 1}", final)
+        return write_active_record(
+            out,
+            self.config,
+            plan,
+            self.loaded,
+            [_from_journal(journal.finished[_key(plan, unit)]) for unit in units],
+            reach=self.reach,
+            environment_extra={"device": str(model.device), "workers": workers},
+        )
+
+    def _curves(self, units: list[Unit], workers: int, progress: Progress) -> Iterator[Curves]:
+        """The curves of these units, as they are done."""
+        size = self.loaded.model.backbone.info.image_size
+        images = with_packed_images(self.plan.tasks_of, size, lambda _: progress.preparing("reading images"))
+        with Workers(self.loaded.model, workers if units else 0) as pool:
+            yield from run_units(
+                pool,
+                self.plan,
+                images,
+                self.strategies,
+                units,
+                query_set=self.query_set,
+                progress=lambda: progress.preparing("embedding images"),
+            )
 
 
 def _models(asked: ActiveRun) -> list[LoadedModel]:
@@ -118,54 +192,6 @@ def _load(asked: ActiveRun, adaptation: Literal["film", "none"] | None) -> Loade
         seed=asked.seed,
         device=asked.device,
         **asked.settings,
-    )
-
-
-def _run(
-    asked: ActiveRun, plan: ActivePlan, loaded: LoadedModel, out: Path, *, resume: bool, progress: Progress
-) -> ActiveRecord:
-    strategies = chosen_strategies(asked.strategies)
-    query_set = asked.query_set or QUERY_SET
-    config = active_config(plan, loaded, asked.strategies, query_set)
-    name = record_name_of(plan, loaded)
-    journal = Journal(out, VERB, name, config, resume=resume)
-    done = find_record(out, VERB, name, config) if resume and not journal.finished else None
-    units = units_of(plan)
-    missing = [unit for unit in units if _key(plan, unit) not in journal.finished] if done is None else []
-    model = loaded.model.config
-    words = "frozen features" if model.adaptation == "none" else "adapted features"
-    progress.plan(f"{asked.model}, {words}", len(units), len(units) - len(missing))
-    if done is not None:
-        return read_active_record(done.path)
-    workers = asked.workers
-    if workers is None:
-        workers = usable_cores() if loaded.model.device.type == "cpu" else 0
-    images = with_packed_images(
-        plan.tasks_of, loaded.model.backbone.info.image_size, lambda _: progress.preparing("reading images")
-    )
-    with Workers(loaded.model, workers if missing else 0) as pool:
-        for one in run_units(
-            pool,
-            plan,
-            images,
-            strategies,
-            missing,
-            query_set=query_set,
-            progress=lambda: progress.preparing("embedding images"),
-        ):
-            journal.add(_key(plan, one.unit), asdict(one))
-            task = plan.tasks[one.unit.task].name
-            final = {name: points[-1].accuracy for name, points in one.curves.items()}
-            progress.unit(f"{task + ', ' if task else ''}run {one.unit.run + 1}", final)
-    found = [_from_journal(journal.finished[_key(plan, unit)]) for unit in units]
-    return write_active_record(
-        out,
-        config,
-        plan,
-        loaded,
-        found,
-        reach=asked.reach,
-        environment_extra={"device": str(loaded.model.device), "workers": workers},
     )
 
 
