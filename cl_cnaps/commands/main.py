@@ -15,6 +15,7 @@ from cl_cnaps.commands.evaluate import evaluate
 from cl_cnaps.commands.metatrain import metatrain
 from cl_cnaps.commands.plot import plot
 from cl_cnaps.commands.pretrain import pretrain
+from cl_cnaps.commands.report import report
 from cl_cnaps.commands.stream import stream
 from cl_cnaps.commands.weights import weights
 from cl_cnaps.errors import ClCnapsError
@@ -43,5 +44,5 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and in active learning."""
 
 
-for _verb in (stream, evaluate, active, ablate, metatrain, pretrain, plot, data, weights):
+for _verb in (stream, evaluate, active, ablate, metatrain, pretrain, plot, report, data, weights):
     main.add_command(_verb)

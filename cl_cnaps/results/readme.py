@@ -18,53 +18,35 @@ from cl_cnaps.results.few_shot import few_shot_records
 from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.record import records_under, write_atomically
-from cl_cnaps.results.streams import Summary, stream_records
-from cl_cnaps.results.wording import method_name, model_name
+from cl_cnaps.results.stream_names import PAPER_BENCHMARKS, row_name, row_order
+from cl_cnaps.results.streams import stream_records
+from cl_cnaps.results.wording import model_name
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
-_CELLS = [
-    (benchmark, head)
-    for benchmark in ("split-mnist", "split-cifar10", "split-cifar100")
-    for head in ("multi", "single")
-]
-_TITLES = {"split-mnist": "MNIST", "split-cifar10": "CIFAR-10", "split-cifar100": "CIFAR-100"}
+_CELLS = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in ("multi", "single")]
 
 
 def continual_table(results: Path) -> str:
     """The paper's continual table: a row per model and setting measured here, then the paper's own rows."""
     measured: dict[str, dict[tuple[str, str], str]] = {}
     summaries = [s for record in stream_records([results / "stream"]) for s in record.summaries]
-    for summary in sorted(summaries, key=_order):
+    for summary in sorted(summaries, key=row_order):
         figure = summary["final_accuracy"]
         if (summary["benchmark"], summary["head"]) in _CELLS:
             cell = _percent(100 * figure["mean"], None if figure["ci95"] is None else 100 * figure["ci95"])
-            measured.setdefault(_row_name(summary), {})[summary["benchmark"], summary["head"]] = cell
+            measured.setdefault(row_name(summary), {})[summary["benchmark"], summary["head"]] = cell
     printed: dict[str, dict[tuple[str, str], str]] = {}
     for cited in paper_figures():
         name = f"paper: {model_name(cited.model)}" + (f", {cited.encoding}" if cited.encoding else "")
         printed.setdefault(name, {})[cited.benchmark, cited.head] = _percent(cited.mean, cited.interval)
-    lines = ["| | " + " | ".join(f"{_TITLES[benchmark]} {head}" for benchmark, head in _CELLS) + " |"]
+    lines = [
+        "| | " + " | ".join(f"{PAPER_BENCHMARKS[benchmark]} {head}" for benchmark, head in _CELLS) + " |"
+    ]
     lines.append("| :--- |" + " ---: |" * len(_CELLS))
     for name, cells in [*measured.items(), *((f"*{name}*", cells) for name, cells in printed.items())]:
         lines.append(f"| {name} | " + " | ".join(cells.get(cell, "") for cell in _CELLS) + " |")
     return "\n".join(lines)
-
-
-def _row_name(summary: Summary) -> str:
-    """Model and what else tells its row from others."""
-    name = method_name(summary)
-    if summary["encoding"] is None:
-        if summary["model"] == "pixel-ncm":
-            return "NCM, pixels"
-        return f"{name}, {'small network' if summary['backbone'] == 'none' else 'backbone features'}"
-    return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
-
-
-def _order(summary: Summary) -> tuple[int, str, str]:
-    models = ("simple", "transductive", "cnaps", "protonet")
-    rank = models.index(summary["model"]) if summary["model"] in models else len(models)
-    return rank, summary["model"], summary["encoding"] or ""
 
 
 def _percent(mean: float, half_width: float | None) -> str:

@@ -161,14 +161,19 @@ def find_record(out: Path, verb: str, name: str, config: Mapping[str, Any]) -> R
 
 def records_under(root: Path) -> Iterator[Record]:
     """Every record in `root` (itself a record, or any folder above some), in the order of their paths."""
+    return map(read_record, record_folders(root))
+
+
+def record_folders(root: Path) -> Iterator[Path]:
+    """The folders of the records in `root`, unread."""
     if (root / "summary.json").is_file():
-        yield read_record(root)
+        yield root
         return
     for folder, below, files in os.walk(root):
         below[:] = sorted(name for name in below if not name.startswith("."))
         if "summary.json" in files and "config.json" in files:
             below.clear()
-            yield read_record(Path(folder))
+            yield Path(folder)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

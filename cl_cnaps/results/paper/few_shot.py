@@ -46,6 +46,36 @@ def few_shot_figure(
     return None if cell is None else FewShotFigure(cell[0], cell[1], _document()["labels"][table])
 
 
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of one of the paper's tables."""
+
+    name: str
+    trained_on: TrainedOn
+    cells: dict[tuple[str, str], tuple[float, float]]
+    """Data set and shape of tasks -> mean and half of the interval, per cent."""
+    label: str
+
+
+def paper_rows(target: str) -> list[PaperRow]:
+    """Every row that the paper has for `meta-dataset`, `mini-imagenet` or `tiered-imagenet`; of others none."""
+    benchmark = "mini-tiered" if target in _MINI_TIERED else target
+    rows = []
+    for (table_of, trained_on), table in _TABLES.items():
+        for row in _document()[table] if table_of == benchmark else ():
+            if benchmark == "mini-tiered":
+                cells = {(target, shape): (cell[0], cell[1]) for shape, cell in row.get(target, {}).items()}
+            else:
+                cells = {
+                    (key, "variable"): (cell[0], cell[1])
+                    for key, cell in row.items()
+                    if key not in _ABOUT_ROWS
+                }
+            if cells:
+                rows.append(PaperRow(row["name"], trained_on, cells, _document()["labels"][table]))
+    return rows
+
+
 def meta_dataset_rows() -> dict[str, dict[str, tuple[float, float]]]:
     """Every row of the Meta-Dataset table: method -> data set -> mean and half of the interval, per cent."""
     return {

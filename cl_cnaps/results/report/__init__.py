@@ -1,0 +1,6 @@
+"""A site of static pages from run records: tables, charts, and a page for each record."""
+
+from cl_cnaps.results.report.gather import gather
+from cl_cnaps.results.report.site import write_site
+
+__all__ = ["gather", "write_site"]

@@ -1,0 +1,95 @@
+// Accuracy against labels: a chart for each model, a line for each strategy.
+(() => {
+  "use strict";
+  const { accuracy, accuracyAxis, choosing, distinct, drawToWidth, element, interactive, svg } = window.report;
+  const place = document.getElementById("curves");
+  if (!place) return;
+  const curves = JSON.parse(document.getElementById("curves-data").textContent);
+
+  const HEIGHT = 280;
+  const EDGE = { left: 34, right: 12, top: 10, bottom: 40 };
+  const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
+  const ALL = "all";
+
+  // A range of whole steps around all accuracies drawn, so that curves near each other come apart.
+  function range(shown) {
+    const low = Math.min(...shown.flatMap((c) => c.mean.map((m, i) => m - (c.half?.[i] ?? 0))));
+    const high = Math.max(...shown.flatMap((c) => c.mean.map((m, i) => m + (c.half?.[i] ?? 0))));
+    const step = high - low > 50 ? 20 : high - low > 20 ? 10 : high - low > 8 ? 5 : 2;
+    const from = Math.max(0, Math.floor(low / step) * step);
+    const to = Math.min(100, Math.max(from + step, Math.ceil(high / step) * step));
+    return Array.from({ length: Math.round((to - from) / step) + 1 }, (_, i) => from + i * step);
+  }
+
+  function labelTicks(from, to, width) {
+    const step = [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000].find((s) => (to - from) / s <= width / 55) ?? to - from;
+    const ticks = [];
+    for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(tick);
+    return ticks;
+  }
+
+  function draw(shown, name, width) {
+    const ticks = range(shown);
+    const from = Math.min(...shown.map((c) => c.labels[0]));
+    const to = Math.max(...shown.map((c) => c.labels.at(-1)));
+    const base = HEIGHT - EDGE.bottom;
+    const inside = (value) => Math.max(ticks[0], Math.min(ticks.at(-1), value));
+    const y = (value) => base - ((inside(value) - ticks[0]) / (ticks.at(-1) - ticks[0])) * (base - EDGE.top);
+    const x = (labels) => EDGE.left + (to === from ? 0.5 : (labels - from) / (to - from)) * (width - EDGE.left - EDGE.right);
+    const drawing = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "group", "aria-label": `${name}: accuracy in per cent against labels` });
+    drawing.append(...accuracyAxis(y, EDGE.left, width - EDGE.right, ticks));
+    for (const tick of labelTicks(from, to, width)) drawing.append(svg("text", { class: "axis", x: x(tick), y: base + 16, "text-anchor": "middle" }, String(tick)));
+    drawing.append(svg("text", { class: "axis", x: (EDGE.left + width) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "labels"));
+    const marks = [];
+    shown.forEach((curve, row) => {
+      const points = curve.mean.map((mean, i) => [x(curve.labels[i]), mean, curve.half?.[i] ?? null]);
+      if (curve.half) {
+        const upper = points.map(([px, mean, half]) => `${px},${y(mean + half)}`);
+        const lower = points.map(([px, mean, half]) => `${px},${y(mean - half)}`).reverse();
+        drawing.append(svg("polygon", { class: "band", points: [...upper, ...lower].join(" "), fill: curve.colour }));
+      }
+      drawing.append(svg("polyline", { class: "curve", points: points.map(([px, mean]) => `${px},${y(mean)}`).join(" "), stroke: curve.colour, "stroke-dasharray": DASHES[row % DASHES.length] }));
+    });
+    shown.forEach((curve, row) => {
+      curve.mean.forEach((mean, i) => {
+        const at = { cx: x(curve.labels[i]), cy: y(mean) };
+        const node = svg("g", { class: "mark" }, svg("circle", { class: "reach", ...at, r: 7 }), svg("circle", { class: "dot", ...at, r: 3, fill: curve.colour }));
+        marks.push({ node, row, column: i, lines: [accuracy(mean, curve.half?.[i]), `${curve.strategy}, ${curve.labels[i]} labels`] });
+        drawing.append(node);
+      });
+    });
+    interactive(marks, (mark) => location.assign(shown[marks[mark].row].href));
+    return drawing;
+  }
+
+  function legend(shown) {
+    const list = element("ul", { class: "legend" });
+    shown.forEach((curve, row) => {
+      const key = svg("svg", { width: 28, height: 10, "aria-hidden": "true" }, svg("line", { x1: 1, x2: 27, y1: 5, y2: 5, stroke: curve.colour, "stroke-width": 2.5, "stroke-dasharray": DASHES[row % DASHES.length] }));
+      list.append(element("li", {}, key, " ", element("a", { href: curve.href }, curve.strategy), ` ${accuracy(curve.mean[0])} → ${accuracy(curve.mean.at(-1), curve.half?.at(-1))}`));
+    });
+    return list;
+  }
+
+  function figure(shown, name) {
+    const canvas = element("div", { class: "canvas" });
+    drawToWidth(canvas, (width) => draw(shown, name, width));
+    return element("figure", { class: "chart" }, element("figcaption", {}, element("strong", {}, name)), canvas, legend(shown));
+  }
+
+  const charts = element("div", { class: "charts" });
+  const models = (task) => distinct(curves.filter((c) => c.task === task).map((c) => c.model));
+  choosing(
+    place,
+    [
+      { key: "task", label: "Task", options: () => distinct(curves.map((c) => c.task)).map((t) => [t, t]) },
+      { key: "model", label: "Model", options: ({ task }) => [...(models(task).length > 1 ? [[ALL, "all models"]] : []), ...models(task).map((m) => [m, m])] },
+    ],
+    ({ task, model }) => {
+      const shown = models(task).filter((name) => [ALL, name].includes(model));
+      charts.replaceChildren(...shown.map((name) => figure(curves.filter((c) => c.task === task && c.model === name), name)));
+    },
+  );
+  place.append(charts);
+  place.hidden = false;
+})();

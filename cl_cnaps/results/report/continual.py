@@ -1,0 +1,235 @@
+"""The page of continual learning: the paper's table with ours above it, the charts, every measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cl_cnaps.results.paper import paper_figures
+from cl_cnaps.results.plots.bars import shown_steps
+from cl_cnaps.results.plots.panel import Panel
+from cl_cnaps.results.plots.style import task_colours
+from cl_cnaps.results.report.gather import Gathered, Stream, record_link
+from cl_cnaps.results.report.pages import Page
+from cl_cnaps.results.report.table import (
+    EMPTY,
+    MISSING,
+    Cell,
+    Column,
+    Row,
+    Table,
+    accuracy,
+    number,
+    printed,
+    words,
+)
+from cl_cnaps.results.report.telling_apart import Named, told_apart
+from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS, row_name, row_order
+from cl_cnaps.results.wording import ENCODING_ORDER, HEAD_ORDER, count, duration, model_name, percent, size
+
+_DECIDED_BY_BENCHMARK = ("benchmark", "tasks", "data_digest", "heads", "backbone_digest", "model_config")
+_PAPER_SHOTS = paper_figures()[0].shots
+
+
+def continual_page(found: Gathered) -> Page:
+    """Everything that `cl-cnaps stream` measured."""
+    streams = sorted(found.streams, key=_order)
+    names = stream_names(streams)
+    return Page(
+        "continual.html",
+        "Continual learning",
+        template="continual.html",
+        scripts=("choosing.js", "tables.js", "marks.js", "ranking.js", "bars.js"),
+        content={
+            "table": _table(streams, names),
+            "measures": _measures(streams, names),
+            "panels": [panel for pair in zip(streams, names, strict=True) for panel in _panels(*pair)],
+            "notes": _notes(streams),
+            "empty": not streams,
+        },
+    )
+
+
+def stream_names(streams: Sequence[Stream]) -> list[str]:
+    """What each stream's row is called: other shots than the paper's are always named."""
+    named = []
+    for stream in streams:
+        summary, record = stream.panels[0].summary, stream.read.record
+        shots = "" if summary["shots"] == _PAPER_SHOTS else f", {count(summary['shots'], 'shot')}"
+        named.append(Named(row_name(summary) + shots, summary["benchmark"], record.config, record.id))
+    return told_apart(named, _DECIDED_BY_BENCHMARK)
+
+
+def _table(streams: Sequence[Stream], names: Sequence[str]) -> Table:
+    """Rows measured here, rows that are missing, the paper's rows; a column for each benchmark and head."""
+    others = {stream.panels[0].summary["benchmark"] for stream in streams} - PAPER_BENCHMARKS.keys()
+    titles = PAPER_BENCHMARKS | {name: name for name in sorted(others)}
+    columns = [(benchmark, head) for benchmark in titles for head in HEAD_ORDER]
+    here: dict[str, dict[tuple[str, str], Cell]] = {}
+    for stream, name in zip(streams, names, strict=True):
+        link = record_link(stream.read.record)
+        for summary in stream.read.summaries:
+            final = summary["final_accuracy"]
+            cell = accuracy(final["mean"], final["ci95"], link)
+            here.setdefault(name, {})[summary["benchmark"], summary["head"]] = cell
+    rows = [
+        Row([words(name), *(cells.get(c, EMPTY if c[0] in others else MISSING) for c in columns)])
+        for name, cells in here.items()
+    ]
+    rows += [
+        Row([words(name), *(EMPTY if c[0] in others else MISSING for c in columns)], "missing")
+        for name in missing_rows(streams)
+    ]
+    theirs: dict[str, dict[tuple[str, str], Cell]] = {}
+    for cited in paper_figures():
+        name = model_name(cited.model) + (f", {cited.encoding}" if cited.encoding else "")
+        theirs.setdefault(name, {})[cited.benchmark, cited.head] = printed(cited.mean, cited.interval)
+    rows += [
+        Row([words(n), *(cells.get(c, EMPTY) for c in columns)], "paper", "paper")
+        for n, cells in theirs.items()
+    ]
+    return Table(
+        "final-accuracy",
+        "Final average accuracy in per cent",
+        [
+            Column("model", numeric=False),
+            *(Column(f"{head} head", titles[benchmark], chart=True) for benchmark, head in columns),
+        ],
+        rows,
+    )
+
+
+def missing_rows(streams: Sequence[Stream]) -> list[str]:
+    """Models of this project in each encoding, and the paper's baselines, of which there is no record at all."""
+    summaries = [stream.panels[0].summary for stream in streams]
+    adapted = {(s["model"], s["encoding"]) for s in summaries if s["adaptation"] != "none"}
+    wanted = [
+        row_name({"model": model, "encoding": encoding, "adaptation": "film"})
+        for model in CNAPS_ORDER
+        for encoding in ENCODING_ORDER
+        if (model, encoding) not in adapted
+    ]
+    baselines = dict.fromkeys(cited.model for cited in paper_figures() if cited.encoding is None)
+    present = {summary["model"] for summary in summaries}
+    return wanted + [model_name(model) for model in baselines if model not in present]
+
+
+def _measures(streams: Sequence[Stream], names: Sequence[str]) -> Table:
+    """A row for each stream and head with all that is computed from its accuracies."""
+    rows = []
+    for stream, name in zip(streams, names, strict=True):
+        link = record_link(stream.read.record)
+        for summary in stream.read.summaries:
+            final = summary["final_accuracy"]
+            points = [
+                number(percent(summary[key]), summary[key]) for key in ("forgetting", "backward_transfer")
+            ]
+            incremental = summary["average_incremental_accuracy"]
+            rows.append(
+                Row(
+                    [
+                        words(name, link),
+                        words(summary["benchmark"]),
+                        words(summary["head"]),
+                        accuracy(final["mean"], final["ci95"], link),
+                        *points,
+                        accuracy(incremental, summary["average_incremental_accuracy_ci95"], link),
+                        number(duration(summary["seconds"]), summary["seconds"]),
+                        number(size(summary["memory_bytes"]), summary["memory_bytes"]),
+                    ]
+                )
+            )
+    return Table(
+        "measures",
+        "Every measure of every stream",
+        [
+            Column("model", numeric=False),
+            Column("benchmark", numeric=False),
+            Column("head", numeric=False),
+            Column("final accuracy, %"),
+            Column("forgetting, points", low_is_best=True),
+            Column("backward transfer, points"),
+            Column("average incremental accuracy, %"),
+            Column("seconds", low_is_best=True),
+            Column("memory kept", low_is_best=True),
+        ],
+        rows,
+    )
+
+
+def _panels(stream: Stream, name: str) -> list[dict[str, Any]]:
+    """What the bar charts of one stream show, in per cent."""
+    link = record_link(stream.read.record)
+    return [_panel(panel, name, link) for panel in sorted(stream.panels, key=_head_order)]
+
+
+def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
+    mean, half, (by_step, _) = panel.mean(), panel.half_intervals(), panel.by_step()
+    steps = shown_steps(panel.n_tasks)
+    return {
+        "benchmark": panel.summary["benchmark"],
+        "model": name,
+        "encoding": panel.summary["encoding"],
+        "head": panel.summary["head"],
+        "title": panel.title,
+        "outcome": panel.outcome,
+        "setting": " · ".join(filter(None, panel.circumstances)),
+        "tasks": list(panel.task_names),
+        "colours": task_colours(panel.n_tasks),
+        "steps": [
+            {
+                "learned": step + 1,
+                "average": round(float(by_step[step]), 3),
+                "mean": [round(float(value), 3) for value in mean[step, : step + 1]],
+                "half": None
+                if half is None
+                else [round(float(value), 3) for value in half[step, : step + 1]],
+            }
+            for step in steps
+        ],
+        "paper": None if panel.paper is None else {"mean": panel.paper["mean"]},
+        "href": link,
+    }
+
+
+def _order(stream: Stream) -> tuple[tuple[int, str, str], int, str]:
+    """By model, then the paper's benchmarks in its order."""
+    summary = stream.panels[0].summary
+    known, benchmark = list(PAPER_BENCHMARKS), summary["benchmark"]
+    return row_order(summary), known.index(benchmark) if benchmark in known else len(known), benchmark
+
+
+def _head_order(panel: Panel) -> int:
+    head = panel.summary["head"]
+    return HEAD_ORDER.index(head) if head in HEAD_ORDER else len(HEAD_ORDER)
+
+
+def _notes(streams: Sequence[Stream]) -> list[str]:
+    """What a reader must know before comparing numbers."""
+    label = paper_figures()[0].label
+    said = [
+        f"Mean accuracy over all tasks after the last one, {_PAPER_SHOTS} shots a class unless a row says otherwise. "
+        "Ours: ± is the 95 % interval over runs (Student's t).",
+        f"The paper's rows are those of its {label}, as printed; its transductive single-head cells are at chance "
+        "level, which the README explains under “Differences from the released code”.",
+    ]
+    trained = {
+        s["backbone"]: s["backbone_pretraining"]
+        for stream in streams
+        for s in stream.read.summaries
+        if s["backbone"] not in (None, "none") and s.get("backbone_pretraining")
+    }
+    said += [
+        f"Backbone {name}: "
+        + ("not pre-trained." if how == "none" else f"pre-trained on {how}. ")
+        + (
+            "Its classes overlap those of CIFAR-10 and CIFAR-100; the paper's backbone is a ResNet-18 trained on "
+            "Meta-Dataset's ImageNet split."
+            if how.startswith("ImageNet-1k")
+            else ""
+        )
+        for name, how in trained.items()
+    ]
+    if any(stream.panels[0].summary["adaptation"] == "none" for stream in streams):
+        said.append("With frozen features the three encodings are one and the same.")
+    return said

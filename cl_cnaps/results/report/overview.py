@@ -1,0 +1,213 @@
+"""The front page: the main numbers of each section, and which experiments of the paper are there or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cl_cnaps.results.few_shot import FewShotRecord
+from cl_cnaps.results.paper import paper_figures
+from cl_cnaps.results.report.ablations import missing_ablations
+from cl_cnaps.results.report.active import missing_active
+from cl_cnaps.results.report.continual import stream_names
+from cl_cnaps.results.report.few_shot import TARGETS, evaluation_names, evaluation_order
+from cl_cnaps.results.report.gather import Gathered, record_link
+from cl_cnaps.results.report.pages import Page
+from cl_cnaps.results.report.table import MISSING, Cell, accuracy
+from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS
+from cl_cnaps.results.wording import count, in_order, model_name, paper_cell
+
+_HEADLINES = 4
+"""Numbers on a card."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number on a card, with the paper's where it has one."""
+
+    title: str
+    setting: str
+    cell: Cell
+    paper: str | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """A section in a few numbers; without any it is shown as missing."""
+
+    title: str
+    href: str
+    about: str
+    headlines: Sequence[Headline]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments: what of it is there, and what is not with the command that makes it."""
+
+    section: str
+    title: str
+    href: str
+    there: Sequence[str]
+    missing: Sequence[tuple[str, str]]
+
+
+def overview_page(found: Gathered) -> Page:
+    """The front page."""
+    experiments = [*_continual(found), *_few_shot(found), *_others(found)]
+    return Page(
+        "index.html",
+        "Results",
+        template="overview.html",
+        scripts=("tables.js",),
+        content={
+            "cards": _cards(found),
+            "experiments": experiments,
+            "complete": sum(not one.missing for one in experiments),
+            "records": count(len(found.records), "record"),
+            "newest": max(
+                (str(r.environment.get("finished", "")) for r in found.records.values()), default=""
+            )[:10],
+            "unreadable": len(found.unreadable),
+        },
+    )
+
+
+def _cards(found: Gathered) -> list[Card]:
+    evaluations = sorted(found.few_shot, key=evaluation_order)
+    return [
+        Card(
+            "Continual learning",
+            "continual.html",
+            "Simple CNAPS: final accuracy with the single head, %.",
+            _continual_headlines(found),
+        ),
+        Card(
+            "Few-shot learning",
+            "few-shot.html",
+            "Accuracy over many tasks, %.",
+            [
+                Headline(
+                    f"{entry['title']}, {entry['shape']}",
+                    name,
+                    _estimate(entry["accuracy"], record_link(record.record)),
+                    paper_cell(entry["paper"]) if entry["paper"] else None,
+                )
+                for record, name in zip(evaluations, evaluation_names(evaluations), strict=True)
+                for entry in record.entries[:1]
+            ][:_HEADLINES],
+        ),
+        Card(
+            "Active learning",
+            "active.html",
+            "Area under the curve of accuracy against labels, %.",
+            [
+                Headline(
+                    f"{curve.task}, {curve.strategy_name}",
+                    curve.method,
+                    accuracy(curve.area, curve.area_half, record_link(curve.record)),
+                )
+                for curve in found.curves[:_HEADLINES]
+            ],
+        ),
+        Card(
+            "Ablations",
+            "ablations.html",
+            "The same tasks with one part changed.",
+            [
+                Headline(one.title, "", Cell(count(len(one.rows), "row"), href=record_link(one.record)))
+                for one in found.ablations[:_HEADLINES]
+            ],
+        ),
+    ]
+
+
+def _continual_headlines(found: Gathered) -> list[Headline]:
+    """Simple CNAPS on each of the paper's benchmarks: the adapted model with the first encoding, if it is there."""
+    headlines = []
+    for benchmark, title in PAPER_BENCHMARKS.items():
+        mine = [
+            (summary["adaptation"] == "none", summary["encoding"] != "first", place, name, summary)
+            for place, (stream, name) in enumerate(
+                zip(found.streams, stream_names(found.streams), strict=True)
+            )
+            for summary in stream.read.summaries
+            if (summary["benchmark"], summary["head"], summary["model"]) == (benchmark, "single", "simple")
+        ]
+        if mine:
+            *_, place, name, summary = min(mine, key=lambda one: one[:3])
+            link = record_link(found.streams[place].read.record)
+            paper = paper_cell(summary["paper"]) if summary["paper"] else None
+            headlines.append(Headline(title, name, _estimate(summary["final_accuracy"], link), paper))
+        else:
+            headlines.append(Headline(title, "", MISSING))
+    return headlines
+
+
+def _estimate(figure: dict[str, Any], link: str) -> Cell:
+    return accuracy(figure["mean"], figure["ci95"], link)
+
+
+def _continual(found: Gathered) -> list[Experiment]:
+    baselines = dict.fromkeys(cited.model for cited in paper_figures() if cited.encoding is None)
+    experiments = []
+    for benchmark, title in PAPER_BENCHMARKS.items():
+        models = dict.fromkeys(
+            s.panels[0].summary["model"]
+            for s in found.streams
+            if s.panels[0].summary["benchmark"] == benchmark
+        )
+        cited = {figure.model for figure in paper_figures() if figure.benchmark == benchmark}
+        wanted = [*CNAPS_ORDER, *(model for model in baselines if model in cited)]
+        missing = [
+            (
+                model_name(model),
+                f"cl-cnaps stream --benchmark {benchmark} --model {model}"
+                + (" --encoding all" if model in CNAPS_ORDER else " --baseline-on network"),
+            )
+            for model in wanted
+            if model not in models
+        ]
+        experiments.append(
+            Experiment("Continual", f"Split {title}", "continual.html", _named(models), missing)
+        )
+    return experiments
+
+
+def _few_shot(found: Gathered) -> list[Experiment]:
+    experiments = []
+    for target, title in TARGETS.items():
+        models = dict.fromkeys(
+            record.entries[0]["model"] for record in found.few_shot if _target(record) == target
+        )
+        missing = [
+            (model_name(model), f"cl-cnaps evaluate {target} --model {model}")
+            for model in CNAPS_ORDER
+            if model not in models
+        ]
+        experiments.append(Experiment("Few-shot", title, "few-shot.html", _named(models), missing))
+    return experiments
+
+
+def _others(found: Gathered) -> list[Experiment]:
+    curves = dict.fromkeys(f"{model_name(curve.model)} on {curve.source}" for curve in found.curves)
+    ablations = dict.fromkeys(one.title for one in found.ablations)
+    return [
+        Experiment("Active", "Label acquisition", "active.html", list(curves), missing_active(found)),
+        Experiment(
+            "Ablations", "Parts of the models", "ablations.html", list(ablations), missing_ablations(found)
+        ),
+    ]
+
+
+def _target(record: FewShotRecord) -> str:
+    return str(record.entries[0]["target"])
+
+
+def _named(models: Iterable[str]) -> list[str]:
+    """CNAPS models by name, baselines by their number."""
+    models = set(models)
+    named = [model_name(str(model)) for model in in_order(models.intersection(CNAPS_ORDER), CNAPS_ORDER)]
+    others = len(models.difference(CNAPS_ORDER))
+    return [*named, count(others, "baseline")] if others else named

@@ -1,0 +1,30 @@
+"""What a stream's row is called where models stand below each other, and in which order they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cl_cnaps.results.wording import method_name
+
+PAPER_BENCHMARKS = {"split-mnist": "MNIST", "split-cifar10": "CIFAR-10", "split-cifar100": "CIFAR-100"}
+"""The columns of `tab:continual-learning-results-table`, in its order, as it calls them."""
+
+CNAPS_ORDER = ("simple", "transductive", "cnaps", "protonet")
+
+
+def row_name(summary: Mapping[str, Any]) -> str:
+    """Model and what else tells its row from others: the encoding, or what it works on."""
+    name = method_name(summary)
+    if summary["encoding"] is None:
+        if summary["model"] == "pixel-ncm":
+            return "NCM, pixels"
+        return f"{name}, {'small network' if summary['backbone'] == 'none' else 'backbone features'}"
+    return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
+
+
+def row_order(summary: Mapping[str, Any]) -> tuple[int, str, str]:
+    """Sorts the CNAPS models first, then baselines by name."""
+    model = summary["model"]
+    rank = CNAPS_ORDER.index(model) if model in CNAPS_ORDER else len(CNAPS_ORDER)
+    return rank, model, summary["encoding"] or ""
