@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cl_cnaps.results.wording import method_name
+from cl_cnaps.results.wording import ENCODING_ORDER, method_name
 
 PAPER_BENCHMARKS = {"split-mnist": "MNIST", "split-cifar10": "CIFAR-10", "split-cifar100": "CIFAR-100"}
 """The columns of `tab:continual-learning-results-table`, in its order, as it calls them."""
@@ -23,8 +23,8 @@ def row_name(summary: Mapping[str, Any]) -> str:
     return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
 
 
-def row_order(summary: Mapping[str, Any]) -> tuple[int, str, str]:
-    """Sorts the CNAPS models first, then baselines by name."""
-    model = summary["model"]
+def row_order(summary: Mapping[str, Any]) -> tuple[int, str, int]:
+    """Sorts the CNAPS models first, their encodings as in the paper; then baselines by name."""
+    model, encoding = summary["model"], summary["encoding"]
     rank = CNAPS_ORDER.index(model) if model in CNAPS_ORDER else len(CNAPS_ORDER)
-    return rank, model, summary["encoding"] or ""
+    return rank, model, ENCODING_ORDER.index(encoding) if encoding in ENCODING_ORDER else -1

@@ -25,6 +25,7 @@ from cl_cnaps.results.report.table import (
 )
 from cl_cnaps.results.report.telling_apart import Named, told_apart
 from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS, row_name, row_order
+from cl_cnaps.results.streams import Summary
 from cl_cnaps.results.wording import ENCODING_ORDER, HEAD_ORDER, count, duration, model_name, percent, size
 
 _DECIDED_BY_BENCHMARK = ("benchmark", "tasks", "data_digest", "heads", "backbone_digest", "model_config")
@@ -43,7 +44,7 @@ def continual_page(found: Gathered) -> Page:
         content={
             "table": _table(streams, names),
             "measures": _measures(streams, names),
-            "panels": [panel for pair in zip(streams, names, strict=True) for panel in _panels(*pair)],
+            "panels": _panels(streams),
             "notes": _notes(streams),
             "empty": not streams,
         },
@@ -55,9 +56,25 @@ def stream_names(streams: Sequence[Stream]) -> list[str]:
     named = []
     for stream in streams:
         summary, record = stream.panels[0].summary, stream.read.record
-        shots = "" if summary["shots"] == _PAPER_SHOTS else f", {count(summary['shots'], 'shot')}"
-        named.append(Named(row_name(summary) + shots, summary["benchmark"], record.config, record.id))
+        name = row_name(summary) + _other_shots(summary)
+        named.append(Named(name, summary["benchmark"], record.config, record.id))
     return told_apart(named, _DECIDED_BY_BENCHMARK)
+
+
+def _chart_names(streams: Sequence[Stream]) -> list[str]:
+    """What each stream's model is called above the charts, where its encodings stand side by side."""
+    named = []
+    for stream in streams:
+        summary, record = stream.panels[0].summary, stream.read.record
+        adapted = summary["encoding"] is not None and summary["adaptation"] != "none"
+        name = f"{model_name(summary['model'])}, adapted features" if adapted else row_name(summary)
+        place = f"{summary['benchmark']}, {summary['encoding']}"
+        named.append(Named(name + _other_shots(summary), place, record.config, record.id))
+    return told_apart(named, (*_DECIDED_BY_BENCHMARK, "encoding"))
+
+
+def _other_shots(summary: Summary) -> str:
+    return "" if summary["shots"] == _PAPER_SHOTS else f", {count(summary['shots'], 'shot')}"
 
 
 def _table(streams: Sequence[Stream], names: Sequence[str]) -> Table:
@@ -157,13 +174,17 @@ def _measures(streams: Sequence[Stream], names: Sequence[str]) -> Table:
     )
 
 
-def _panels(stream: Stream, name: str) -> list[dict[str, Any]]:
-    """What the bar charts of one stream show, in per cent."""
-    link = record_link(stream.read.record)
-    return [_panel(panel, name, link) for panel in sorted(stream.panels, key=_head_order)]
+def _panels(streams: Sequence[Stream]) -> list[dict[str, Any]]:
+    """What the bar charts show: encodings and heads in the paper's order."""
+    return [
+        _panel(panel, name, record_link(stream.read.record))
+        for stream, name in zip(streams, _chart_names(streams), strict=True)
+        for panel in sorted(stream.panels, key=_head_order)
+    ]
 
 
 def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
+    """One chart, in per cent."""
     mean, half, (by_step, _) = panel.mean(), panel.half_intervals(), panel.by_step()
     steps = shown_steps(panel.n_tasks)
     return {
@@ -192,7 +213,7 @@ def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
     }
 
 
-def _order(stream: Stream) -> tuple[tuple[int, str, str], int, str]:
+def _order(stream: Stream) -> tuple[tuple[int, str, int], int, str]:
     """By model, then the paper's benchmarks in its order."""
     summary = stream.panels[0].summary
     known, benchmark = list(PAPER_BENCHMARKS), summary["benchmark"]

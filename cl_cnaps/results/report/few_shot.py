@@ -132,19 +132,20 @@ def _columns(target: str, records: Iterable[FewShotRecord]) -> dict[Key, tuple[s
             title = data_set_words(entry) if several else entry["shape"]
             if entry["queries"] != 10:
                 title += f", {entry['queries']} queries"
-            group = columns.get(_key(entry), (None, None))[1]
-            columns[_key(entry)] = (title, group)
+            group = columns.get(entry_key(entry), (None, None))[1]
+            columns[entry_key(entry)] = (title, group)
     return columns
 
 
-def _key(entry: Entry) -> Key:
+def entry_key(entry: Entry) -> Key:
+    """The column that an entry of a record belongs in."""
     return entry["data_set"], entry["shape"], entry["queries"]
 
 
 def _row_here(name: str, record: FewShotRecord, columns: Iterable[Key], grouped: bool) -> Row:
     link = record_link(record.record)
     cells = {
-        _key(entry): accuracy(entry["accuracy"]["mean"], entry["accuracy"]["ci95"], link)
+        entry_key(entry): accuracy(entry["accuracy"]["mean"], entry["accuracy"]["ci95"], link)
         for entry in record.entries
     }
     summed: list[Cell] = []

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.results.record import Record
+from cl_cnaps.results.report.active_entries import read_curves
 from cl_cnaps.results.report.gather import Gathered, record_link, verb_of
 from cl_cnaps.results.report.pages import Page
 from cl_cnaps.results.report.table import EMPTY, Cell, Column, Row, Table, words
 from cl_cnaps.results.report.telling_apart import flattened
-from cl_cnaps.results.wording import ABSENT, adaptation_words, model_name
+from cl_cnaps.results.wording import ABSENT, adaptation_words, model_name, percent
 
 SHOWN_ROWS = 200
 """Of a table of raw numbers; the file beside the page has them all."""
@@ -98,6 +99,7 @@ def record_page(record: Record) -> Page:
             "id": record.id,
             "folder": record.path.as_posix(),
             "command": command,
+            "outcome": _outcome(record),
             "config": _facts(record.config),
             "environment": _facts(environment),
             "summary": json.dumps(record.summary, indent=2, ensure_ascii=False),
@@ -110,6 +112,39 @@ def record_page(record: Record) -> Page:
 def csv_files(record: Record) -> list[Path]:
     """The raw numbers of a record."""
     return sorted(record.path.glob("*.csv"))
+
+
+def _outcome(record: Record) -> list[tuple[str, str]]:
+    """The main numbers of a record, in per cent; none of a verb that has no section here."""
+    summary = record.summary
+    match verb_of(record):
+        case "stream":
+            heads = summary["heads"]
+            return [
+                (f"final accuracy, {one['head']} head", _estimate(one["final_accuracy"])) for one in heads
+            ]
+        case "evaluate":
+            return [(_task_words(entry), _estimate(entry["accuracy"])) for entry in summary["results"]]
+        case "active":
+            return [
+                (f"area, {curve.task}, {curve.strategy_name}", percent(curve.area, curve.area_half))
+                for curve in read_curves(record)
+            ]
+        case "ablate":
+            return [
+                (f"{row['title']}: {_task_words(entry)}", _estimate(entry["accuracy"]))
+                for row in summary["rows"]
+                for entry in row["results"]
+            ]
+    return []
+
+
+def _task_words(entry: Mapping[str, Any]) -> str:
+    return f"{entry['title']}, {entry['shape']}, {entry['queries']} queries"
+
+
+def _estimate(figure: Mapping[str, Any]) -> str:
+    return percent(figure["mean"], figure["ci95"])
 
 
 def _facts(tree: Mapping[str, Any]) -> list[tuple[str, str]]:

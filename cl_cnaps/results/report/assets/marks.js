@@ -23,22 +23,36 @@
   tip.hidden = true;
   document.body.append(tip);
 
-  // Beside its mark, within the window; text only, never markup.
-  function showTip(target, lines) {
+  let target = null;
+
+  // Beside its mark, within the window.
+  function placeTip() {
+    const box = target.getBoundingClientRect();
+    const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+    const above = box.top - tip.offsetHeight - 8;
+    tip.style.left = `${Math.max(8, Math.min(box.left + box.width / 2 - tip.offsetWidth / 2, room))}px`;
+    tip.style.top = `${above >= 8 ? above : box.bottom + 8}px`;
+  }
+
+  // Lines of text, never markup.
+  function showTip(node, lines) {
+    target = node;
     tip.replaceChildren(...lines.map((line, i) => Object.assign(document.createElement(i ? "span" : "strong"), { textContent: line })));
     tip.hidden = false;
-    const box = target.getBoundingClientRect();
-    const left = Math.max(8, Math.min(box.left + box.width / 2 - tip.offsetWidth / 2, document.documentElement.clientWidth - tip.offsetWidth - 8));
-    const above = box.top - tip.offsetHeight - 8;
-    tip.style.left = `${left}px`;
-    tip.style.top = `${above >= 8 ? above : box.bottom + 8}px`;
+    placeTip();
   }
 
   function hideTip() {
     tip.hidden = true;
   }
 
-  window.addEventListener("scroll", hideTip, { passive: true, capture: true });
+  // Moving to a mark by keyboard may scroll the page: its tip goes with it. One under the pointer is left behind.
+  function afterScrolling() {
+    if (target === document.activeElement) placeTip();
+    else hideTip();
+  }
+
+  window.addEventListener("scroll", afterScrolling, { passive: true, capture: true });
   window.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hideTip();
   });
