@@ -21,6 +21,7 @@ from cl_cnaps.results.report.table import (
     MISSING,
     Cell,
     Column,
+    Kind,
     Row,
     Table,
     accuracy,
@@ -164,7 +165,7 @@ def _row_printed(row: PaperRow, columns: Iterable[Key], grouped: bool, there: se
     cells = [
         printed(*row.cells[key[:2]]) if key[:2] in row.cells and key[2] == 10 else EMPTY for key in columns
     ]
-    kind = "paper" if row.trained_on == "benchmark" else "paper-other"
+    kind: Kind = "paper" if row.trained_on == "benchmark" else "paper-other"
     summed: list[Cell] = []
     if grouped:
         groups = [

@@ -89,7 +89,8 @@ def _add(found: Gathered, folder: Path) -> None:
             to_plain(getattr(record, part), part)  # refuses NaN and infinities, which no table may show
         name = page_name(record)
         if name not in found.records:
-            _READERS.get(verb_of(record), lambda _found, _record: None)(found, record)
+            if reader := _READERS.get(verb_of(record)):
+                reader(found, record)
             found.records[name] = record
     except ClCnapsError as error:
         found.unreadable.append(Unreadable(folder, str(error)))

@@ -46,9 +46,9 @@
     tip.hidden = true;
   }
 
-  // Moving to a mark by keyboard may scroll the page: its tip goes with it. One under the pointer is left behind.
+  // Moving to a mark may scroll the page: its tip goes with it as long as the mark has the focus or the pointer.
   function afterScrolling() {
-    if (target === document.activeElement) placeTip();
+    if (target === document.activeElement || target?.matches(":hover")) placeTip();
     else hideTip();
   }
 
