@@ -131,7 +131,7 @@ def stream(
     set_up_torch()
     run = StreamRun(
         model=chosen_model(model, variant),
-        variant=variant,
+        variant=variant,  # type: ignore[arg-type]  # one of the choices
         encoding="first",
         heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
         class_order=tuple(name.strip() for name in class_order.split(","))

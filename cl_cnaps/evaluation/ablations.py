@@ -101,14 +101,19 @@ def left_out(which: str, rows: Collection[str]) -> tuple[Method, ...]:
     return tuple(method for method in ABLATIONS[which] if method.key not in rows)
 
 
-def methods_of(which: str, weights: Mapping[str, str], adaptation: str) -> tuple[Method, ...]:
-    """The methods of an ablation that can be compared: Transductive+ only where there are weights of it."""
+def check_rows(which: str, weights: Collection[str]) -> None:
+    """Refuse weights for a row that the ablation does not have."""
     methods = ABLATIONS[which]
     if unknown := [key for key in weights if key not in {one.key for one in methods}]:
         raise BadInputError(
             f"the ablation {which} has no row {unknown[0]!r} to give weights to; it has "
             + ", ".join(one.key for one in methods)
         )
+
+
+def methods_of(which: str, weights: Collection[str], adaptation: str) -> tuple[Method, ...]:
+    """The methods of an ablation that can be compared: Transductive+ only where there are weights of it."""
+    methods = ABLATIONS[which]
     for one in methods:
         if one.own_weights and one.key in weights and adaptation == "none":
             raise BadInputError(

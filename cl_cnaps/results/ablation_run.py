@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.evaluation.ablations import ABLATIONS, methods_of, targets_of, usual_steps
+from cl_cnaps.evaluation.ablations import ABLATIONS, check_rows, methods_of, targets_of, usual_steps
 from cl_cnaps.evaluation.run import Outcome, Progress, run_methods, with_packed_images
 from cl_cnaps.evaluation.targets import Target, TargetSet
 from cl_cnaps.evaluation.workers import Workers, usable_cores
@@ -70,6 +70,7 @@ def run_ablation(
     """
     if asked.which not in ABLATIONS:
         raise BadInputError(f"there is no ablation {asked.which!r}; there are {', '.join(ABLATIONS)}")
+    check_rows(asked.which, asked.weights)
     targets = targets_of(asked.which, asked.sources, asked.specs)
     models = _load(asked)
     usual = usual_steps(targets)

@@ -16,6 +16,7 @@ from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.results.environment import describe_environment
 from cl_cnaps.results.few_shot_averages import Averages, averages
 from cl_cnaps.results.few_shot_recall import recall_rows
+from cl_cnaps.results.paper.ablations import ablation_figure
 from cl_cnaps.results.paper.few_shot import TrainedOn, few_shot_figure
 from cl_cnaps.results.record import Record, read_record, record_name, record_path, records_under, write_record
 from cl_cnaps.results.wording import is_plain
@@ -213,9 +214,13 @@ def read_few_shot_record(path: Path) -> FewShotRecord:
 def _paper(result: Result, model: CnapsConfig, trained_on: TrainedOn) -> dict[str, Any] | None:
     """The paper's cell; none for other numbers of queries than the 10 it has."""
     shape = result.outcome.shape
-    if shape.queries != 10 or not is_plain(asdict(model)):
+    if shape.queries != 10:
         return None
-    figure = few_shot_figure(result.of.name, shape.words, model.model, trained_on)
+    figure = None
+    if is_plain(asdict(model)):
+        figure = few_shot_figure(result.of.name, shape.words, model.model, trained_on)
+    elif trained_on == "benchmark" and (model.variant == "plain" or model.metric == "mahalanobis"):
+        figure = ablation_figure(result.of.name, shape.words, model.variant, model.metric)
     if figure is None:
         return None
     return {"mean": figure.mean, "interval": figure.interval, "unit": "percent", "label": figure.label}

@@ -124,7 +124,9 @@ def test_the_refinement_grid(tmp_path: Path) -> None:
         tmp_path, "evaluate", "dtd", "--variable", "--tasks", 3, "--variant", "cot", *bounds, "--json"
     )
     assert alone.exit_code == 0, alone.output
-    assert json.loads(alone.stdout)["accuracy"]["mean"] == accuracies(found["free"])[0]
+    line = json.loads(alone.stdout)
+    assert line["accuracy"]["mean"] == accuracies(found["free"])[0]
+    assert (line["model"], line["variant"], line["paper"]["mean"]) == ("transductive", "cot", 68.5)
 
 
 def test_shots(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from models.small import small_model
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.evaluation import methods, run
-from cl_cnaps.evaluation.ablations import ABLATIONS, left_out, methods_of
+from cl_cnaps.evaluation.ablations import ABLATIONS, check_rows, left_out, methods_of
 from cl_cnaps.evaluation.evaluation_sets import EvaluationSet, evaluation_set
 from cl_cnaps.evaluation.run import run_methods, run_tasks, with_packed_images
 from cl_cnaps.evaluation.tasks import TaskShape
@@ -108,4 +108,4 @@ def test_rows_that_need_weights_of_their_own() -> None:
     with pytest.raises(
         BadInputError, match="the ablation gmm has no row 'plus' to give weights to; it has gmm"
     ):
-        methods_of("gmm", {"plus": "mine"}, "film")
+        check_rows("gmm", {"plus": "mine"})

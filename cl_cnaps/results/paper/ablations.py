@@ -37,6 +37,13 @@ def ablation_rows(which: str) -> dict[str, AblationRow]:
     return rows
 
 
+def ablation_figure(data_set: str, shape: str, variant: str, metric: str) -> FewShotFigure | None:
+    """The paper's cell for a data set, a shape of tasks and a variant, or else a metric of Simple CNAPS, if any."""
+    which = "metric" if variant == "plain" else "gmm" if variant.startswith("gmm") else "transduction"
+    row = ablation_rows(which).get(metric if variant == "plain" else variant)
+    return row.cells.get(data_set) if row is not None and shape == "variable" else None
+
+
 @cache
 def _document() -> dict[str, Any]:
     text = resources.files(__package__).joinpath("ablations.toml").read_text(encoding="utf-8")

@@ -44,7 +44,7 @@ def grid_figure(record: AblationRecord) -> Figure:
     image = axes.imshow(cells, cmap=scale, aspect="auto", interpolation="nearest")
     for place in np.argwhere(~np.isnan(cells)).tolist():
         value = cells[place[0], place[1]]
-        ink = ink_on(scale(image.norm(value)))
+        ink = ink_on(scale(float(image.norm(value))))
         axes.text(
             place[1], place[0], f"{value:.1f}", ha="center", va="center", fontsize=SMALL_SIZE, color=ink
         )
