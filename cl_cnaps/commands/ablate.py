@@ -125,12 +125,16 @@ def ablate(
 def _report(record: AblationRecord, figures: list[Path]) -> None:
     from rich.console import Console
 
+    from cl_cnaps.results.ablation_notes import notes
     from cl_cnaps.results.ablation_tables import ablation_tables
 
     console = Console()
     for table in ablation_tables(record):
         console.print(table, highlight=False)
         click.echo()
+    for note in notes(record):
+        console.print(note, highlight=False, markup=False)
+    click.echo()
     reused = sorted({name for row in record.rows for name in row["reused"]})
     for name in reused:
         click.echo(f"taken from: {name}")

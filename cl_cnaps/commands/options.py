@@ -156,4 +156,4 @@ def _steps(context: click.Context, option: click.Parameter, text: str | None) ->
     """A number of steps, or `unbounded`."""
     if text is None or text == "unbounded":
         return text
-    return int(click.IntRange(min=0).convert(text, option, context))
+    return int(click.IntRange(min=0)(text, option, context))

@@ -39,16 +39,13 @@ class _Block:
 
 
 def ablation_tables(record: AblationRecord) -> list[Table]:
-    """Tables for the terminal; what must be known stands below the last."""
-    blocks = _blocks(record)
+    """Tables for the terminal; `notes` say what must be known beside them."""
     tables = []
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(_blocks(record)):
         table = Table(
             title=f"{' · '.join(setting_words(record))}\n{block.title}" if number == 0 else block.title,
-            caption="\n".join(notes(record)) if number == len(blocks) - 1 else None,
             box=box.SIMPLE_HEAD,
             title_justify="left",
-            caption_justify="left",
             padding=(0, 1, 0, 0),
             pad_edge=False,
             show_edge=False,

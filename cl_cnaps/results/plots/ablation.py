@@ -41,10 +41,11 @@ def grid_figure(record: AblationRecord) -> Figure:
     axes = figure.subplots()
     scale = matplotlib.colormaps["viridis"]
     # The differences are small: the colours span them, and the numbers say how small.
-    image = axes.imshow(cells, cmap=scale, aspect="auto", interpolation="nearest")
+    low, high = float(np.nanmin(cells)), float(np.nanmax(cells))
+    image = axes.imshow(cells, cmap=scale, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     for place in np.argwhere(~np.isnan(cells)).tolist():
-        value = cells[place[0], place[1]]
-        ink = ink_on(scale(float(image.norm(value))))
+        value = float(cells[place[0], place[1]])
+        ink = ink_on(scale((value - low) / ((high - low) or 1.0)))
         axes.text(
             place[1], place[0], f"{value:.1f}", ha="center", va="center", fontsize=SMALL_SIZE, color=ink
         )
