@@ -84,7 +84,8 @@ def random(candidates: Candidates) -> Tensor:
 @strategy("entropy")
 def entropy(candidates: Candidates) -> Tensor:
     """The largest predictive entropy, -sum_k p_k log p_k (Cohn et al. 1996)."""
-    return torch.special.entr(candidates.probabilities_PK).sum(dim=1)
+    each_PK: Tensor = torch.special.entr(candidates.probabilities_PK)
+    return each_PK.sum(dim=1)
 
 
 @strategy("variation-ratio")

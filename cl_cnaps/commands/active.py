@@ -43,9 +43,8 @@ def _names(
 @click.option(
     "--model",
     type=click.Choice(["simple", "transductive", "cnaps", "protonet"]),
-    default="simple",
-    show_default=True,
-    help="Simple CNAPS, Transductive CNAPS, CNAPS, or prototypes with Euclidean distance.",
+    help="Simple CNAPS, Transductive CNAPS, CNAPS, or prototypes with Euclidean distance.  [default: simple, or that "
+    "of --variant]",
 )
 @click.option(
     "--adaptation",
@@ -97,7 +96,7 @@ def _names(
 @click.option(
     "--query-set",
     type=click.IntRange(min=1),
-    help="Transductive: most images that are classified together.  [default: 1000]",
+    help="Most images that are refined together (transductive).  [default: 1000]",
 )
 @click.option(
     "--reach",
@@ -106,15 +105,9 @@ def _names(
 )
 @options.backbone
 @options.weights
-@click.option(
-    "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    help="Processes that share the runs, each with one thread; 0 for none but this one. Results are the same for any "
-    "number.  [default: one for each core; with a GPU 0]",
-)
+@options.image_size
+@options.variant
+@options.workers
 @options.seed
 @options.device
 @options.out("runs")

@@ -77,13 +77,13 @@ def active_config(
         "strategies": list(strategies),
         "protocol": asdict(plan.protocol),
         "alphabets": [task.name for task in plan.tasks if task.name is not None],
-        "query_set": query_set if model.model == "transductive" else None,
+        "query_set": query_set if model.refines else None,
         "seed": plan.seed,
         "classes": plan.tasks_of.chosen,
         "data_digest": plan.tasks_of.images.digest(),
         "backbone_digest": loaded.model.backbone.digest(),
         "weights_digest": loaded.weights_digest,
-        "model_config": asdict(model),
+        "model_config": model.as_json(),
     }
 
 
@@ -179,6 +179,8 @@ def _entries(
                 "source": plan.source,
                 "alphabet": task.name,
                 "model": model.model,
+                "metric": model.metric,
+                "variant": model.variant,
                 "backbone": model.backbone,
                 "adaptation": model.adaptation,
                 "features": "adapted to the labels"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -17,8 +17,10 @@ from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.evaluation.run import with_packed_images
 from cl_cnaps.evaluation.workers import Workers, usable_cores
-from cl_cnaps.models.config import ModelName
+from cl_cnaps.gaussian import Unbounded
+from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.models.variants import ModelName, Variant, chosen_model, refines
 from cl_cnaps.results.active import (
     VERB,
     ActiveRecord,
@@ -37,7 +39,11 @@ class ActiveRun:
 
     source: str = "cifar10"
     strategies: tuple[str, ...] = ("random", "entropy", "variation-ratio")
-    model: ModelName = "simple"
+    model: ModelName | None = None
+    metric: str | None = None
+    variant: Variant | None = None
+    refine_min: int | None = None
+    refine_max: int | Unbounded | None = None
     adaptation: Literal["film", "none", "both"] | None = None
     """both: with adapted and with frozen features; None: the same if there are weights for the former."""
     alphabets: tuple[str, ...] | None = None
@@ -60,8 +66,6 @@ class ActiveRun:
     device: str = "auto"
     workers: int | None = None
     """Processes; None for one for each core, or none but this one with a GPU. Changes no number."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Other settings of `CnapsConfig`."""
 
 
 class Progress(Protocol):
@@ -91,8 +95,7 @@ def run_and_record(
 
 def prepare_active(asked: ActiveRun, *, download: bool) -> list[PreparedActive]:
     """Open the data and load the models, so that all that decides the numbers is known."""
-    if asked.query_set is not None and asked.model != "transductive":
-        raise BadInputError(f"--query-set is for the transductive model; {asked.model} needs no query sets")
+    _check(asked)
     strategies = chosen_strategies(asked.strategies)
     source = open_source(asked.source, download=download)
     given = {
@@ -171,17 +174,32 @@ class PreparedActive:
             )
 
 
+def _check(asked: ActiveRun) -> None:
+    """Refuse what would have no effect, so that nobody reads a result as that of an option it does not have."""
+    name = chosen_model(asked.model, asked.variant)
+    if refines(name, asked.variant):
+        return
+    for option in ("query_set", "refine_min", "refine_max"):
+        if getattr(asked, option) is not None:
+            raise BadInputError(
+                f"--{option.replace('_', '-')} is for models that refine, not for {asked.variant or name}"
+            )
+
+
 def _models(asked: ActiveRun) -> list[LoadedModel]:
     """The models to run: adapted, frozen or both."""
     if asked.adaptation in ("film", "none"):
         return [_load(asked, asked.adaptation)]
     first = _load(asked, None if asked.adaptation is None else "film")
-    if first.model.config.adaptation == "none":
+    without_frozen = asked.adaptation is None and first.model.config.variant == "plus"
+    if first.model.config.adaptation == "none" or without_frozen:
         return [first]
     return [first, _load(asked, "none")]
 
 
 def _load(asked: ActiveRun, adaptation: Literal["film", "none"] | None) -> LoadedModel:
+    least, most = asked.refine_min, asked.refine_max
+    bounds = (None, None) if least is None and most is None else refinement_bounds(least, most)
     return load_model(
         asked.model,
         backbone=asked.backbone,
@@ -191,7 +209,10 @@ def _load(asked: ActiveRun, adaptation: Literal["film", "none"] | None) -> Loade
         image_size=asked.image_size,
         seed=asked.seed,
         device=asked.device,
-        **asked.settings,
+        metric=asked.metric,
+        variant=asked.variant,
+        refine_min=bounds[0],
+        refine_max=bounds[1],
     )
 
 

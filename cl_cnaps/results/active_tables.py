@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from rich import box
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.active import Entry
 from cl_cnaps.results.active_curves import BASELINE
 from cl_cnaps.results.few_shot_tables import SEEN_MARK
-from cl_cnaps.results.wording import ABSENT, count, model_name, percent
+from cl_cnaps.results.wording import ABSENT, count, method_name, percent
 
 FEATURES = {"film": "adapted", "none": "frozen (FFE)"}
 """What the paper calls a fixed feature extractor."""
@@ -29,14 +30,15 @@ class _Column:
 
 
 def _seen_source(entry: Entry) -> str:
-    return entry["source"] + (SEEN_MARK if entry["classes_seen_in_pretraining"] else "")
+    source: str = entry["source"]
+    return source + (SEEN_MARK if entry["classes_seen_in_pretraining"] else "")
 
 
 # What the rows share is said once, above the table; what differs gets a column.
 _SETTING = (
     _Column("source", "source", _seen_source, numeric=False),
     _Column("alphabet", "alphabet", lambda e: e["alphabet"] or "", numeric=False),
-    _Column("model", "model", lambda e: model_name(e["model"]), numeric=False),
+    _Column("model", "model", method_name, numeric=False),
     _Column("backbone", "backbone", lambda e: e["backbone"], numeric=False),
     _Column("features", "features", lambda e: FEATURES[e["adaptation"]], numeric=False),
     _Column("labels", "labels", lambda e: f"{e['labels'][0]} to {e['labels'][-1]} labels"),
@@ -64,7 +66,10 @@ def active_table(entries: Sequence[Entry]) -> Table:
         show_edge=False,
     )
     for column in columns:
-        table.add_column(column.short, justify="right" if column.numeric else "left", overflow="fold")
+        # A strategy's name, which has a hyphen, would be broken first.
+        whole = column.title == "strategy"
+        side: JustifyMethod = "right" if column.numeric else "left"
+        table.add_column(column.short, justify=side, overflow="fold", no_wrap=whole)
     for rows in groups:
         for i, row in enumerate(rows):
             table.add_row(*(cell.replace(" ± ", "±") for cell in row), end_section=i == len(rows) - 1)
@@ -101,9 +106,8 @@ def _means(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Means over the alphabets of a model, where there are several: an entry for each strategy."""
     kinds: dict[tuple[str, ...], dict[str, list[Entry]]] = {}
     for entry in entries:
-        kind = tuple(
-            str(entry[key]) for key in ("source", "model", "backbone", "adaptation", "weights_source")
-        )
+        keys = ("source", "backbone", "adaptation", "weights_source")
+        kind = (method_name(entry), *(str(entry[key]) for key in keys))
         kinds.setdefault(kind, {}).setdefault(entry["strategy"], []).append(entry)
     found = []
     for by_strategy in kinds.values():

@@ -106,6 +106,18 @@ def test_a_person_reads_a_table_and_finds_the_figure(active: Active, tmp_path: P
     assert [line["accuracy"] for line in again] == [entry["accuracy"] for entry in record.entries]
 
 
+def test_metrics_and_variants_are_those_of_the_models(active: Active) -> None:
+    once = ("--strategy", "entropy", "--runs", "1", "--rounds", "1", "--json")
+    (cosine,) = lines(active(*once, "--metric", "cosine"))
+    assert (cosine["model"], cosine["metric"], cosine["variant"], cosine["query_set"]) == (
+        "simple", "cosine", "plain", None,
+    )  # fmt: skip
+    (cot,) = lines(active(*once, "--variant", "cot", "--refine-max", "unbounded", "--query-set", "5"))
+    assert (cot["model"], cot["variant"], cot["query_set"]) == ("transductive", "cot", 5)
+    settings = read_active_record(Path(cot["record"])).record.config["model_config"]
+    assert (settings["refine_min"], settings["refine_max"]) == (2, "unbounded")
+
+
 def test_a_killed_run_goes_on_where_it_was(active: Active, monkeypatch: pytest.MonkeyPatch) -> None:
     straight = lines(active("--json"))
     original = active_run.run_units
@@ -130,7 +142,8 @@ def test_a_killed_run_goes_on_where_it_was(active: Active, monkeypatch: pytest.M
 def test_mistakes_are_named(active: Active, tmp_path: Path) -> None:
     for wrong, words in (
         (("--strategy", "bald"), "unknown strategy 'bald'; there are random"),
-        (("--query-set", "5"), "--query-set is for the transductive model"),
+        (("--query-set", "5"), "--query-set is for models that refine, not for simple"),
+        (("--variant", "feot", "--refine-max", "3"), "--refine-max is for models that refine, not for feot"),
         (("--rounds", "99"), "need a pool of 198 images"),
         (("--alphabet", "Greek"), "has no alphabets"),
         (("--paper",), "the paper has protocols for cifar10 and omniglot"),

@@ -24,7 +24,7 @@ from cl_cnaps.results.plots.style import (
     new_figure,
     save,
 )
-from cl_cnaps.results.wording import count, model_name, shorten
+from cl_cnaps.results.wording import count, method_name, shorten
 
 FORMATS = ("png", "svg")
 _DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.2, 1.2)))
@@ -73,7 +73,7 @@ def curve_figure(entries: Sequence[Entry]) -> Figure:
     figure = new_figure(max(4.6, 2.6 * columns + 0.6), 2.4 * down + 1.1, _title(entries))
     grid = figure.subplots(down, columns, squeeze=False)
     colours = _colours(entries)
-    models = list(dict.fromkeys(entry["model"] for entry in entries))
+    models = list(dict.fromkeys(method_name(entry) for entry in entries))
     for number, task in enumerate(tasks):
         mine = [entry for entry in entries if entry["alphabet"] == task]
         low, high = _range(mine)
@@ -81,7 +81,7 @@ def curve_figure(entries: Sequence[Entry]) -> Figure:
             axes = grid[number // across, (number % across) * len(kinds) + k]
             for entry in (entry for entry in mine if entry["adaptation"] == kind):
                 _draw_curve(
-                    axes, entry, colours[entry["strategy"]], _DASHES[models.index(entry["model"]) % 3]
+                    axes, entry, colours[entry["strategy"]], _DASHES[models.index(method_name(entry)) % 3]
                 )
             _dress(axes, _panel_title(task, kind, entries), low, high, labelled=k == 0)
     for empty in range(len(tasks) * len(kinds), down * columns):
@@ -126,7 +126,7 @@ def _title(entries: Sequence[Entry]) -> list[str]:
     """What all curves share."""
     words = [
         [entry["source"] for entry in entries],
-        [model_name(entry["model"]) for entry in entries],
+        [method_name(entry) for entry in entries],
         [entry["backbone"] for entry in entries],
         [f"{count(entry['per_round'], 'label')} a round" for entry in entries],
         [count(entry["runs"], "run") for entry in entries],
@@ -150,7 +150,7 @@ def _legend(figure: Figure, entries: Sequence[Entry], colours: dict[str, str], m
     if len(models) > 1:
         for model, dash in zip(models, _DASHES, strict=False):
             handles.append(Line2D([], [], color=INK, linestyle=dash, linewidth=1.6))
-            names.append(model_name(model))
+            names.append(model)
     runs = {entry["runs"] for entry in entries}
     notes = ["band: 95 % over runs"] if max(runs) > 1 else []
     if any(entry["adaptation"] == "none" for entry in entries):
