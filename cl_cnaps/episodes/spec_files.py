@@ -28,7 +28,7 @@ def read_spec(file: Path, *, pool: str | None = None) -> DatasetSpec:
             raise BadInputError(
                 f"{file}: the images of {label!r} are not divided into pools, but {pool!r} was asked for"
             )
-        if pool not in images:
+        if pool is None or pool not in images:
             asked = "say which one" if pool is None else f"there is no {pool!r}"
             raise BadInputError(f"{file}: the images of {label!r} are in pools {sorted(images)}; {asked}")
         return images[pool]
