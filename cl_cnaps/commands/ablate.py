@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.task_bars import RunningMean, task_bars
+from cl_cnaps.commands.task_bars import task_bars
 
 if TYPE_CHECKING:
     from cl_cnaps.results.ablation import AblationRecord
@@ -106,9 +104,9 @@ def ablate(
     from cl_cnaps.results.ablation_run import AblationRun, run_ablation
 
     set_up_torch()
-    with task_bars(quiet or as_json) as bar:
+    with task_bars(quiet or as_json) as watch:
         record = run_ablation(
-            AblationRun(which=which, **asked), out, workers=workers, resume=resume, watch=_Bars(bar)
+            AblationRun(which=which, **asked), out, workers=workers, resume=resume, watch=watch
         )
     figures: list[Path] = []
     if plots:
@@ -142,22 +140,3 @@ def _report(record: AblationRecord, figures: list[Path]) -> None:
         if figure.suffix == ".png":
             click.echo(f"figure: {figure}")
     click.echo(f"record: {record.path}")
-
-
-class _Bars:
-    """Progress bars for reading images and scoring tasks."""
-
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-
-    @contextmanager
-    def reading(self, title: str, images: int) -> Iterator[Any]:
-        """Images of a data set are decoded."""
-        with self._bar(f"{title}: reading images", images) as advance:
-            yield advance
-
-    @contextmanager
-    def tasks(self, title: str, tasks: int) -> Iterator[Any]:
-        """Tasks of a data set are scored."""
-        with self._bar(title, tasks) as advance:
-            yield RunningMean(advance)

@@ -13,6 +13,7 @@ from cl_cnaps.commands import options
 from cl_cnaps.commands.watching import StreamWatch
 
 if TYPE_CHECKING:
+    from cl_cnaps.results.stream_run import StreamRun
     from cl_cnaps.results.streams import StreamRecord
 
 CNAPS_MODELS = ("simple", "transductive", "cnaps", "protonet")
@@ -101,11 +102,7 @@ BENCHMARK_NAMES = (
 @options.as_json
 @options.quiet
 def stream(
-    model: str | None,
-    variant: str | None,
     encoding: str | None,
-    head: str,
-    class_order: str | None,
     out: Path,
     resume: bool,
     plots: bool,
@@ -125,24 +122,10 @@ def stream(
     cl-cnaps stream --model ewc --baseline-on network
     """
     from cl_cnaps.commands.torch_setup import set_up_torch
-    from cl_cnaps.models.variants import chosen_model
-    from cl_cnaps.results.stream_run import StreamRun, run_and_record
+    from cl_cnaps.results.stream_run import run_and_record
 
     set_up_torch()
-    run = StreamRun(
-        model=chosen_model(model, variant),
-        variant=variant,  # type: ignore[arg-type]  # one of the choices
-        encoding="first",
-        heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
-        class_order=tuple(name.strip() for name in class_order.split(","))
-        if class_order is not None
-        else None,
-        **asked,
-    )
-    if encoding is not None and run.model not in CNAPS_MODELS:
-        raise click.ClickException(
-            f"--encoding is for CNAPS models; the baseline {run.model} has no task encoding"
-        )
+    run = run_of_options(encoding=encoding, **asked)
     wanted = ("moving", "first", "averaging") if encoding == "all" else (encoding or "first",)
     records = []
     with StreamWatch(quiet or as_json) as watch:
@@ -156,6 +139,34 @@ def stream(
                 click.echo(json.dumps({**summary, "record": str(record.path)}))
     elif not quiet:
         _report(records, files)
+
+
+def run_of_options(
+    *,
+    model: str | None,
+    variant: str | None,
+    encoding: str | None,
+    head: str,
+    class_order: str | None,
+    **asked: Any,
+) -> StreamRun:
+    """What the options ask for; of `--encoding all`, with the first encoding."""
+    from cl_cnaps.models.variants import chosen_model
+    from cl_cnaps.results.stream_run import StreamRun
+
+    name = chosen_model(model, variant)
+    if encoding is not None and name not in CNAPS_MODELS:
+        raise click.ClickException(
+            f"--encoding is for CNAPS models; the baseline {name} has no task encoding"
+        )
+    return StreamRun(
+        model=name,
+        variant=variant,
+        encoding="first" if encoding in (None, "all") else encoding,  # type: ignore[arg-type]
+        heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
+        class_order=None if class_order is None else tuple(part.strip() for part in class_order.split(",")),
+        **asked,
+    )
 
 
 def _draw(records: list[StreamRecord]) -> list[Path]:

@@ -8,15 +8,11 @@ from typing import Any
 
 
 class RunningMean:
-    """Tells a progress bar how many tasks are done and their mean accuracy."""
+    """Tells a progress bar how many tasks of a data set are done and their mean accuracy."""
 
     def __init__(self, advance: Callable[..., None]) -> None:
         self._advance = advance
         self._accuracies: list[float] = []
-
-    def start_again(self) -> None:
-        """Forget the tasks so far: others come now."""
-        self._accuracies.clear()
 
     def __call__(self, scores: Sequence[Any]) -> None:
         """Tasks were scored; without any, images were embedded."""
@@ -28,9 +24,28 @@ class RunningMean:
             self._advance(0, "embedding images")
 
 
+class TaskBars:
+    """Progress bars for reading images and scoring tasks."""
+
+    def __init__(self, bar: Callable[..., Any]) -> None:
+        self._bar = bar
+
+    @contextmanager
+    def reading(self, title: str, images: int) -> Iterator[Callable[..., None]]:
+        """Images of a data set are decoded."""
+        with self._bar(f"{title}: reading images", images) as advance:
+            yield advance
+
+    @contextmanager
+    def tasks(self, title: str, tasks: int) -> Iterator[RunningMean]:
+        """Tasks of a data set are scored."""
+        with self._bar(title, tasks) as advance:
+            yield RunningMean(advance)
+
+
 @contextmanager
-def task_bars(silent: bool) -> Iterator[Callable[..., Any]]:
-    """Bars on standard error if a terminal is watching; yields what makes one."""
+def task_bars(silent: bool) -> Iterator[TaskBars]:
+    """Bars on standard error if a terminal is watching; yields what makes them."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -52,4 +67,4 @@ def task_bars(silent: bool) -> Iterator[Callable[..., Any]]:
             yield lambda done, note="": progress.update(task, advance=done, note=note)
             progress.remove_task(task)
 
-        yield bar
+        yield TaskBars(bar)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.evaluation.ablations import ABLATIONS, check_rows, methods_of, targets_of, usual_steps
-from cl_cnaps.evaluation.run import Outcome, Progress, run_methods, with_packed_images
+from cl_cnaps.evaluation.run import Outcome, run_methods, with_packed_images
 from cl_cnaps.evaluation.targets import Target, TargetSet
 from cl_cnaps.evaluation.workers import Workers, usable_cores
 from cl_cnaps.models.config import CnapsConfig
@@ -27,8 +26,9 @@ from cl_cnaps.results.ablation import (
 from cl_cnaps.results.ablation_reuse import evaluations_under, from_evaluation
 from cl_cnaps.results.few_shot import FewShotRecord, Result, episode_rows, few_shot_entry
 from cl_cnaps.results.few_shot_recall import recall_rows
+from cl_cnaps.results.few_shot_run import Watch
 from cl_cnaps.results.journal import Journal
-from cl_cnaps.results.record import find_record
+from cl_cnaps.results.record import find_record, record_path
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,6 @@ class AblationRun:
     device: str = "auto"
 
 
-class Watch(Protocol):
-    """Is told how an ablation goes."""
-
-    def reading(self, title: str, images: int) -> AbstractContextManager[Any]:
-        """Images of a data set are decoded; yields what is told how many more."""
-
-    def tasks(self, title: str, tasks: int) -> AbstractContextManager[Progress]:
-        """Tasks of a data set are scored; yields what is told their scores."""
-
-
 def run_ablation(
     asked: AblationRun, out: Path, *, workers: int | None, resume: bool, watch: Watch
 ) -> AblationRecord:
@@ -68,6 +58,11 @@ def run_ablation(
     Cells that an evaluation under `out` has measured on the same tasks are taken from its record. With `resume`, so
     are the data sets that a killed run had finished, and a finished record of the same configuration as a whole.
     """
+    return prepare_ablation(asked).run(out, workers=workers, resume=resume, watch=watch)
+
+
+def prepare_ablation(asked: AblationRun) -> PreparedAblation:
+    """Open the data sets and load the models, so that all that decides the numbers is known."""
     if asked.which not in ABLATIONS:
         raise BadInputError(f"there is no ablation {asked.which!r}; there are {', '.join(ABLATIONS)}")
     check_rows(asked.which, asked.weights)
@@ -78,31 +73,49 @@ def run_ablation(
         MethodCells(method, method.config(models[method.key].model.config, usual), models[method.key], [])
         for method in methods_of(asked.which, asked.weights, _adaptation(models))
     ]
-    config = _config(asked, targets, parts)
-    journal = Journal(out, VERB, asked.which, config, resume=resume)
-    if resume and not journal.finished and (done := find_record(out, VERB, asked.which, config)):
-        return AblationRecord(done)
-    known = evaluations_under(out)
-    for features in _sharing(parts):
-        model = features[0].loaded.model
-        count = workers if workers is not None else usable_cores() if model.device.type == "cpu" else 0
-        with Workers(model, count) as pool:
-            for target in targets:
-                for of in target.sets:
-                    _measure(asked, target, of, features, pool, known, journal, watch)
-    return write_ablation_record(
-        out,
-        asked.which,
-        config,
-        parts,
-        missing=[asdict(one) for target in targets for one in target.missing],
-        environment_extra={
-            "seed": asked.seed,
-            "data_digests": {one.name: one.tasks_of.images.digest() for t in targets for one in t.sets},
-            "weights_digests": {of.method.key: of.loaded.weights_digest for of in parts},
-            "backbone_digest": parts[0].loaded.model.backbone.digest(),
-        },
-    )
+    return PreparedAblation(asked, targets, parts, _config(asked, targets, parts))
+
+
+@dataclass(frozen=True)
+class PreparedAblation:
+    """An ablation that is ready to run, once."""
+
+    asked: AblationRun
+    targets: Sequence[Target]
+    parts: Sequence[MethodCells]
+    config: Mapping[str, Any]
+
+    def place(self, out: Path) -> Path:
+        """Where its record is, or will be."""
+        return record_path(out, VERB, self.asked.which, self.config)
+
+    def run(self, out: Path, *, workers: int | None, resume: bool, watch: Watch) -> AblationRecord:
+        """As `run_ablation`."""
+        asked, targets, parts = self.asked, self.targets, self.parts
+        journal = Journal(out, VERB, asked.which, self.config, resume=resume)
+        if resume and not journal.finished and (done := find_record(out, VERB, asked.which, self.config)):
+            return AblationRecord(done)
+        known = evaluations_under(out)
+        for features in _sharing(parts):
+            model = features[0].loaded.model
+            count = workers if workers is not None else usable_cores() if model.device.type == "cpu" else 0
+            with Workers(model, count) as pool:
+                for target in targets:
+                    for of in target.sets:
+                        _measure(asked, target, of, features, pool, known, journal, watch)
+        return write_ablation_record(
+            out,
+            asked.which,
+            self.config,
+            parts,
+            missing=[asdict(one) for target in targets for one in target.missing],
+            environment_extra={
+                "seed": asked.seed,
+                "data_digests": {one.name: one.tasks_of.images.digest() for t in targets for one in t.sets},
+                "weights_digests": {of.method.key: of.loaded.weights_digest for of in parts},
+                "backbone_digest": parts[0].loaded.model.backbone.digest(),
+            },
+        )
 
 
 def _measure(

@@ -23,7 +23,7 @@ from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.models.variants import Variant, chosen_model, refines
 from cl_cnaps.results.journal import Journal
-from cl_cnaps.results.record import find_record, record_name
+from cl_cnaps.results.record import find_record, record_name, record_path
 from cl_cnaps.results.streams import VERB, StreamRecord, read_stream_record, write_stream_record
 
 
@@ -75,8 +75,12 @@ def run_and_record(
     With `resume`, runs that a killed process had finished are taken from its journal, and a record of the same
     configuration that is finished already is returned as it is.
     """
+    return prepare_stream(asked, download=download).run(out, resume=resume, progress=progress)
+
+
+def prepare_stream(asked: StreamRun, *, download: bool) -> PreparedStream:
+    """Open the data and load the model, so that all that decides the numbers is known."""
     _check(asked)
-    source = open_source(source_name(asked.benchmark), download=download)
     plan = plan_stream(
         StreamConfig(
             asked.benchmark,
@@ -87,51 +91,73 @@ def run_and_record(
             asked.shuffle_classes,
             asked.seed,
         ),
-        source,
+        open_source(source_name(asked.benchmark), download=download),
     )
     make = _cnaps(asked) if asked.model in MODELS else _baseline(asked)
-    config = _config(asked, plan, make)
-    name = record_name(asked.benchmark)
-    journal = Journal(out, VERB, name, config, resume=resume)
-    title = f"{asked.model} {config['encoding'] or ''}".strip()
-    done = find_record(out, VERB, name, config) if resume and not journal.finished else None
-    finished = asked.runs if done is not None else len(journal.finished)
-    progress.plan(title, asked.runs, len(plan.tasks), finished)
-    if done is not None:
-        return read_stream_record(done.path)
-    units = []
-    for run in range(asked.runs):
-        unit = journal.finished.get(f"run-{run}")
-        if unit is None:
-            stream = plan.stream(run, make.image_size)
-            start = time.perf_counter()
-            learner = make.learner(stream, run)  # baselines embed the support images here
-            made = time.perf_counter() - start
-            result = run_stream(learner, stream, asked.heads, run, partial(progress.step, run))
-            result = replace(result, seconds=result.seconds + made)
-            unit = journal.add(f"run-{run}", asdict(result))
-        units.append(unit)
-    results = [RunResult(**unit) for unit in units]
-    return write_stream_record(
-        out,
-        name,
-        config,
-        [row for result in results for row in result.rows],
-        task_names=[task for task, _ in plan.tasks],
-        summary_extra={
-            "seconds": sum(result.seconds for result in results),
-            "memory_bytes": max(result.memory_bytes for result in results),
-            "data_source": source.origin,
-            "weights_source": make.weights_source,
-            "backbone_pretraining": make.pretraining,
-        },
-        environment_extra={
-            "seeds": {"seed": asked.seed, "shuffle_classes": asked.shuffle_classes},
-            "data_digest": config["data_digest"],
-            "weights_digest": make.weights_digest,
-            "backbone_digest": make.backbone_digest,
-        },
-    )
+    return PreparedStream(asked, plan, make, _config(asked, plan, make))
+
+
+@dataclass(frozen=True)
+class PreparedStream:
+    """A stream experiment that is ready to run."""
+
+    asked: StreamRun
+    plan: StreamPlan
+    make: _Maker
+    config: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What its records are kept under."""
+        return record_name(self.asked.benchmark)
+
+    def place(self, out: Path) -> Path:
+        """Where its record is, or will be."""
+        return record_path(out, VERB, self.name, self.config)
+
+    def run(self, out: Path, *, resume: bool, progress: Progress) -> StreamRecord:
+        """As `run_and_record`."""
+        asked, plan, make, config = self.asked, self.plan, self.make, self.config
+        journal = Journal(out, VERB, self.name, config, resume=resume)
+        title = f"{asked.model} {config['encoding'] or ''}".strip()
+        done = find_record(out, VERB, self.name, config) if resume and not journal.finished else None
+        finished = asked.runs if done is not None else len(journal.finished)
+        progress.plan(title, asked.runs, len(plan.tasks), finished)
+        if done is not None:
+            return read_stream_record(done.path)
+        units = []
+        for run in range(asked.runs):
+            unit = journal.finished.get(f"run-{run}")
+            if unit is None:
+                stream = plan.stream(run, make.image_size)
+                start = time.perf_counter()
+                learner = make.learner(stream, run)  # baselines embed the support images here
+                made = time.perf_counter() - start
+                result = run_stream(learner, stream, asked.heads, run, partial(progress.step, run))
+                result = replace(result, seconds=result.seconds + made)
+                unit = journal.add(f"run-{run}", asdict(result))
+            units.append(unit)
+        results = [RunResult(**unit) for unit in units]
+        return write_stream_record(
+            out,
+            self.name,
+            config,
+            [row for result in results for row in result.rows],
+            task_names=[task for task, _ in plan.tasks],
+            summary_extra={
+                "seconds": sum(result.seconds for result in results),
+                "memory_bytes": max(result.memory_bytes for result in results),
+                "data_source": plan.source.origin,
+                "weights_source": make.weights_source,
+                "backbone_pretraining": make.pretraining,
+            },
+            environment_extra={
+                "seeds": {"seed": asked.seed, "shuffle_classes": asked.shuffle_classes},
+                "data_digest": config["data_digest"],
+                "weights_digest": make.weights_digest,
+                "backbone_digest": make.backbone_digest,
+            },
+        )
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,9 @@ def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
         invoke(tmp_path, "tiered-imagenet", *RANDOM)
     with pytest.raises(MissingDataError, match="no record of an evaluation"):
         few_shot_records([own_places])
-    for wrong in (("--ways", "five"), ("--shots", "0"), ("--refine-max", "3"), ("--tasks", "0")):
+    with pytest.raises(BadInputError, match="for models that refine, not for simple"):
+        invoke(tmp_path, "dtd", "--refine-max", 3)
+    for wrong in (("--ways", "five"), ("--shots", "0"), ("--tasks", "0")):
         assert invoke(tmp_path, "dtd", *wrong).exit_code == 2
     assert not (tmp_path / "runs").exists()
 
