@@ -17,6 +17,7 @@ from cl_cnaps.commands.plot import plot
 from cl_cnaps.commands.pretrain import pretrain
 from cl_cnaps.commands.report import report
 from cl_cnaps.commands.stream import stream
+from cl_cnaps.commands.sweep import sweep
 from cl_cnaps.commands.weights import weights
 from cl_cnaps.errors import ClCnapsError
 
@@ -44,5 +45,5 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and in active learning."""
 
 
-for _verb in (stream, evaluate, active, ablate, metatrain, pretrain, plot, report, data, weights):
+for _verb in (stream, evaluate, active, ablate, sweep, metatrain, pretrain, plot, report, data, weights):
     main.add_command(_verb)

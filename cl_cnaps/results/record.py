@@ -22,6 +22,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,24 +114,29 @@ def write_record(
     `find_record`. The run's journal, if it kept one, is removed last.
     """
     place = record_path(out, verb, name, config)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _restore(place)
-    making = _hidden(place)
-    making.mkdir()
-    try:
+    with _in_the_making(place) as making:
         for table, rows in tables.items():
             _write_table(making / f"{table}.csv", rows)
         for part, content in zip(_PARTS, (config, environment, summary), strict=True):
-            _write_text(making / f"{part}.json", dumps(content, part, indent=2) + "\n")
-        _sync_folder(making)
-        record = read_record(making)
-        _move_into_place(making, place)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-    _clear_leftovers(place)
+            _write_bytes(making / f"{part}.json", f"{dumps(content, part, indent=2)}\n".encode())
     journal_path(place).unlink(missing_ok=True)
-    return Record(place, record.config, record.environment, record.summary)
+    return read_record(place)
+
+
+def put_record(out: Path, verb: str, name: str, files: Mapping[str, bytes]) -> Record:
+    """Write a record that was made on another machine, from the files of its folder; as safe as `write_record`."""
+    for file in files:
+        if not _COMPONENT.fullmatch(file):
+            raise BadInputError(f"{file!r} is not the name of a record's file")
+    try:
+        config = json.loads(files["config.json"])
+    except (KeyError, ValueError) as error:
+        raise BadInputError(f"a record of {verb} that was sent here has no readable config.json") from error
+    place = record_path(out, verb, name, config)
+    with _in_the_making(place) as making:
+        for file, content in files.items():
+            _write_bytes(making / file, content)
+    return read_record(place)
 
 
 def read_record(path: Path) -> Record:
@@ -212,11 +218,29 @@ def _write_table(path: Path, rows: Iterable[Row]) -> None:
         os.fsync(file.fileno())
 
 
-def _write_text(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def _in_the_making(place: Path) -> Iterator[Path]:
+    """A hidden folder to fill; at the end of the block it is moved to `place`, or deleted if writing failed."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _restore(place)
+    making = _hidden(place)
+    making.mkdir()
+    try:
+        yield making
+        _sync_folder(making)
+        read_record(making)
+        _move_into_place(making, place)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    _clear_leftovers(place)
 
 
 def _move_into_place(making: Path, place: Path) -> None:

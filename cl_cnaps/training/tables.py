@@ -20,7 +20,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MissingDataError(
-            f"there is no recipe {path}; recipes are TOML files such as benchmarks/training/small.toml"
+            f"there is no recipe {path}; the recipes of this project are the TOML files under benchmarks/"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path} is not TOML: {error}") from None

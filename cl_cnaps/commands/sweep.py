@@ -1,0 +1,276 @@
+"""`cl-cnaps sweep`: all runs of a recipe, on this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cl_cnaps.commands import options
+from cl_cnaps.commands.watching import SweepWatch
+
+if TYPE_CHECKING:
+    from cl_cnaps.commands.sweep_verbs import SweepVerb
+    from cl_cnaps.sweeps.engine import Engine
+    from cl_cnaps.sweeps.recipe import Recipe
+    from cl_cnaps.sweeps.sweep import Outcome, PlannedRun
+    from cl_cnaps.sweeps.table import Headline
+
+EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
+
+
+def _pairs(
+    _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE as pairs."""
+    for text in texts:
+        if "=" not in text or text.startswith("="):
+            raise click.BadParameter(f"{text!r} is not {option.metavar}, such as model=simple")
+    return tuple((text.split("=", 1)[0].lstrip("-"), text.split("=", 1)[1]) for text in texts)
+
+
+@click.command()
+@click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
+@click.option("--smoke", is_flag=True, help="Run the recipe's smoke part: small enough for seconds on a CPU.")
+@click.option(
+    "--only",
+    multiple=True,
+    callback=_pairs,
+    metavar="NAME=VALUE",
+    help="Only the runs with this option; repeated with the same name, with any of the values.",
+)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    callback=_pairs,
+    metavar="NAME=VALUE",
+    help="An option of the verb for all runs, instead of the recipe's: --set weights=FILE --set device=cuda.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or tasks on a Ray cluster that runs already.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Runs at a time.  [default: local: one for each core, with a GPU 1; ray: what the cluster has room for]",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Threads of each run. Numbers are the same to the last digit for the same number of threads.  "
+    "[default: local: cores / workers; ray: 1]",
+)
+@click.option(
+    "--address", help="Ray: the cluster, such as 10.0.0.1:6379.  [default: the one on this machine]"
+)
+@click.option(
+    "--gpus",
+    type=click.FloatRange(min=0),
+    help="Ray: GPUs that each run holds, such as 1 or 0.25.  [default: 0]",
+)
+@click.option("--dry-run", is_flag=True, help="List what would run and which records are there; run nothing.")
+@options.out("runs")
+@options.as_json
+@options.quiet
+def sweep(
+    recipe_file: Path,
+    smoke: bool,
+    only: tuple[tuple[str, str], ...],
+    changes: tuple[tuple[str, str], ...],
+    engine: str,
+    workers: int | None,
+    threads: int | None,
+    address: str | None,
+    gpus: float | None,
+    dry_run: bool,
+    out: Path,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run everything that RECIPE.toml lists and that has no finished record under --out yet.
+
+    A run that fails is tried once more, and the others go on. Records are those of the verb itself; beside them
+    OUT/sweeps/NAME.json lists the runs with their records, and OUT/sweeps/NAME.failures.log the tracebacks.
+
+    \b
+    Exit codes: 0 all runs have their records; 1 some failed; 2 wrong usage;
+      130 interrupted: the same command goes on from there.
+
+    \b
+      cl-cnaps sweep benchmarks/continual.toml --dry-run
+      cl-cnaps sweep benchmarks/continual.toml --only benchmark=split-mnist --workers 2
+      cl-cnaps sweep benchmarks/meta-dataset.toml --set specs=meta_dataset_specs --out results
+      cl-cnaps sweep benchmarks/mini-tiered.toml --engine ray --address 10.0.0.1:6379
+    """
+    if engine == "local" and (address is not None or gpus is not None):
+        raise click.UsageError("--address and --gpus are for --engine ray")
+    from cl_cnaps.commands.sweep_verbs import verb_named
+    from cl_cnaps.sweeps.recipe import read_sweep_recipe
+    from cl_cnaps.sweeps.sweep import append_failures
+    from cl_cnaps.sweeps.sweep import sweep as run_sweep
+
+    recipe = read_sweep_recipe(recipe_file)
+    verb = verb_named(recipe.verb, recipe_file.name)
+    runs = planned_runs(recipe, verb, recipe_file.name, smoke=smoke, only=only, changes=changes)
+    name = f"{recipe.name}-smoke" if smoke else recipe.name
+    failures = out / "sweeps" / f"{name}.failures.log"
+    computing, threads = _engine(engine, workers, threads, address, gpus, len(runs))
+    outcomes: list[Outcome] = []
+    interrupted = False
+    try:
+        with (
+            _terminated_like_interrupted(),
+            computing,
+            SweepWatch(quiet or as_json, name, len(runs)) as watch,
+        ):
+            for outcome in run_sweep(
+                runs, computing, out, threads=threads, log=append_failures(failures), look_only=dry_run
+            ):
+                outcomes.append(outcome)
+                watch.ended(outcome.run.words, outcome.status, outcome.reason)
+    except KeyboardInterrupt:
+        interrupted = True
+    outcomes.sort(key=lambda outcome: outcome.number)
+    listing = None if dry_run else _write_listing(out, name, recipe, runs, outcomes)
+    results = [(one, verb.headlines(one.record, recipe.paper) if one.record else []) for one in outcomes]
+    if as_json:
+        for outcome, headlines in results:
+            click.echo(json.dumps(_line(outcome, headlines)))
+    elif not quiet:
+        _report(name, recipe, results, runs, listing)
+    failed = any(outcome.status == "failed" for outcome in outcomes)
+    if failed:
+        click.echo(f"tracebacks: {failures}", err=True)
+    if interrupted:
+        click.echo("interrupted; the same command goes on from here", err=True)
+        raise SystemExit(EXIT_INTERRUPTED)
+    if failed:
+        raise SystemExit(EXIT_FAILED)
+
+
+def planned_runs(
+    recipe: Recipe,
+    verb: SweepVerb,
+    where: str,
+    *,
+    smoke: bool = False,
+    only: Sequence[tuple[str, str]] = (),
+    changes: Sequence[tuple[str, str]] = (),
+) -> list[PlannedRun]:
+    """The runs of a recipe that are chosen, then changed; each parsed by its verb's command."""
+    from cl_cnaps.commands.sweep_verbs import arguments
+    from cl_cnaps.sweeps.recipe import chosen, differing, distinct, words
+    from cl_cnaps.sweeps.sweep import PlannedRun
+
+    runs = distinct([{**run, **dict(changes)} for run in chosen(recipe.runs(smoke=smoke), only)])
+    names = differing(runs)
+    return [
+        PlannedRun(words(run, names) or recipe.name, recipe.verb, arguments(verb, run, where)) for run in runs
+    ]
+
+
+def _engine(
+    name: str, workers: int | None, threads: int | None, address: str | None, gpus: float | None, runs: int
+) -> tuple[Engine, int]:
+    """The engine, and the threads of each run."""
+    from cl_cnaps.commands.sweep_work import do
+
+    if name == "ray":
+        from cl_cnaps.sweeps.ray_cluster import RayEngine
+
+        threads = threads or 1
+        return RayEngine(do, address, workers, threads, gpus or 0.0), threads
+    from cl_cnaps.evaluation.workers import usable_cores
+    from cl_cnaps.sweeps.local import LocalEngine
+
+    if workers is None:
+        import torch
+
+        workers = 1 if torch.cuda.is_available() else max(1, usable_cores() // (threads or 1))
+    workers = min(workers, max(1, runs))
+    threads = threads or max(1, usable_cores() // workers)
+    return LocalEngine(do, workers, threads), threads
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM, which batch systems send, stops a sweep as Ctrl-C does."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _line(outcome: Outcome, headlines: Sequence[Headline]) -> dict[str, Any]:
+    return {
+        "run": outcome.run.words,
+        "command": shlex.join(["cl-cnaps", outcome.run.verb, *outcome.run.arguments]),
+        "status": outcome.status,
+        "record": None if outcome.place is None else outcome.place.as_posix(),
+        "headlines": [asdict(headline) for headline in headlines],
+        "seconds": outcome.seconds,
+        "attempts": outcome.attempts,
+        "reason": outcome.reason,
+    }
+
+
+def _write_listing(
+    out: Path, name: str, recipe: Recipe, runs: Sequence[PlannedRun], outcomes: Sequence[Outcome]
+) -> Path:
+    """OUT/sweeps/NAME.json: which record belongs to which run of the recipe."""
+    from cl_cnaps.results.record import write_atomically
+    from cl_cnaps.results.strict_json import dumps
+
+    ended = {outcome.number: outcome for outcome in outcomes}
+    listed = []
+    for number, run in enumerate(runs):
+        outcome = ended.get(number)
+        place = outcome.place if outcome else None
+        listed.append(
+            {
+                "command": shlex.join(["cl-cnaps", run.verb, *run.arguments]),
+                "status": outcome.status if outcome else "not run",
+                "record": None if place is None else place.relative_to(out),
+            }
+        )
+    content = {"recipe": recipe.name, "paper": list(recipe.paper.labels), "runs": listed}
+    path = out / "sweeps" / f"{name}.json"
+    write_atomically(path, f"{dumps(content, 'listing', indent=2)}\n".encode())
+    return path
+
+
+def _report(
+    name: str,
+    recipe: Recipe,
+    results: Sequence[tuple[Outcome, Sequence[Headline]]],
+    runs: Sequence[PlannedRun],
+    listing: Path | None,
+) -> None:
+    from rich.console import Console
+
+    from cl_cnaps.sweeps.table import sweep_table, tally
+
+    if results:
+        title = f"{name} · {recipe.verb} · {', '.join(recipe.paper.labels)}"
+        Console().print(sweep_table(title, results), highlight=False)
+        click.echo()
+    click.echo(f"{len(runs)} runs: {tally([outcome for outcome, _ in results]) or 'none ended'}")
+    if listing is not None:
+        click.echo(f"listing: {listing}")

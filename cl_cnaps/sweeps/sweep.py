@@ -1,0 +1,123 @@
+"""Runs what has no finished record yet, tries a failed run once more, and goes on whatever fails."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cl_cnaps.results.record import Record, put_record, read_record
+from cl_cnaps.sweeps.engine import Engine, Failure, Reply, Task
+
+ATTEMPTS = 2
+
+Status = Literal["found", "made", "absent", "failed"]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep."""
+
+    words: str
+    """What tells it from the others."""
+    verb: str
+    arguments: tuple[str, ...]
+    """Of the verb's command line."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    number: int
+    """Its place in the sweep, from 0."""
+    run: PlannedRun
+    status: Status
+    attempts: int
+    seconds: float = 0.0
+    """Of the attempt that made the record."""
+    place: Path | None = None
+    """Where its record is, or would be."""
+    record: Record | None = None
+    reason: str | None = None
+    """Why it failed, in one line."""
+
+
+FailureLog = Callable[[PlannedRun, int, Failure], None]
+"""Told of every failed attempt: the run, which attempt it was, and what is known."""
+
+
+def sweep(
+    runs: Sequence[PlannedRun],
+    engine: Engine,
+    out: Path,
+    *,
+    threads: int,
+    log: FailureLog,
+    look_only: bool = False,
+) -> Iterator[Outcome]:
+    """The outcome of every run, as they end; `engine` is entered already.
+
+    With `look_only` nothing is run: outcomes say which records are there. A run that failed waits at the end of
+    the queue, so that what was in its way may be gone.
+    """
+    attempts: Counter[int] = Counter()
+    waiting, under_way = deque(range(len(runs))), 0
+    while waiting or under_way:
+        while waiting and (engine.room is None or under_way < engine.room):
+            number = waiting.popleft()
+            attempts[number] += 1
+            engine.submit(number, _task(runs[number], engine, out, threads, look_only))
+            under_way += 1
+        number, answer = engine.wait()
+        under_way -= 1
+        run = runs[number]
+        if isinstance(answer, Reply):
+            place = out / answer.record
+            record = None if answer.status == "absent" else _record(out, answer)
+            yield Outcome(number, run, answer.status, attempts[number], answer.seconds, place, record)
+            continue
+        log(run, attempts[number], answer)
+        if attempts[number] < ATTEMPTS and not look_only:
+            waiting.append(number)
+        else:
+            yield Outcome(number, run, "failed", attempts[number], reason=answer.reason)
+
+
+def append_failures(path: Path) -> FailureLog:
+    """A log that appends each failure to a text file; the file is not there before there is one."""
+
+    def log(run: PlannedRun, attempt: int, failure: Failure) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(
+                f"{when}  {run.words}, attempt {attempt} of {ATTEMPTS}\n{failure.details.rstrip()}\n\n"
+            )
+
+    return log
+
+
+def _task(run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: bool) -> Task:
+    # Looked up when a task starts: a record may have come since, from another process or a lost attempt.
+    have = frozenset(
+        path.parent.relative_to(out).as_posix() for path in out.glob(f"{run.verb}/*/*/summary.json")
+    )
+    return Task(
+        run.verb,
+        run.arguments,
+        threads,
+        str(out.resolve()) if engine.shared_folder else None,
+        have,
+        look_only,
+    )
+
+
+def _record(out: Path, answer: Reply) -> Record:
+    if answer.files is None:
+        return read_record(out / answer.record)
+    verb, name, _ = answer.record.split("/")
+    return put_record(out, verb, name, answer.files)

@@ -1,0 +1,128 @@
+"""Recipes of sweeps: read strictly, multiplied out, chosen from; options are those the verb's command has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cl_cnaps.commands.sweep import planned_runs
+from cl_cnaps.commands.sweep_verbs import verb_named
+from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.sweeps.recipe import chosen, differing, parse_sweep_recipe, read_sweep_recipe, words
+
+PAPER = {"labels": ["tab:continual-learning-results-table"], "data": "continual.toml"}
+GOOD: dict[str, Any] = {
+    "verb": "stream",
+    "paper": PAPER,
+    "options": {"runs": 2, "download": False},
+    "grid": [
+        {"model": ["simple", "protonet"], "encoding": ["first", "moving"]},
+        {"model": "ewc", "baseline-on": ["network"]},
+    ],
+    "smoke": {"options": {"runs": 1}},
+}
+
+
+def plan(content: dict[str, Any], **choice: Any) -> list[tuple[str, tuple[str, ...]]]:
+    recipe = parse_sweep_recipe(content, "r.toml", "r")
+    runs = planned_runs(recipe, verb_named(recipe.verb, "r.toml"), "r.toml", **choice)
+    return [(run.words, run.arguments) for run in runs]
+
+
+def test_grids_are_multiplied_out_in_order() -> None:
+    assert plan(GOOD) == [
+        (f"{model} {encoding}", ("--runs", "2", "--no-download", "--model", model, "--encoding", encoding))
+        for model in ("simple", "protonet")
+        for encoding in ("first", "moving")
+    ] + [("ewc network", ("--runs", "2", "--no-download", "--model", "ewc", "--baseline-on", "network"))]
+
+
+def test_smoke_replaces_options_one_by_one_and_grids_together() -> None:
+    assert [arguments[:2] for _, arguments in plan(GOOD, smoke=True)] == [("--runs", "1")] * 5
+    small = {**GOOD, "smoke": {"grid": {"model": "simple"}}}
+    assert plan(small, smoke=True) == [("r", ("--runs", "2", "--no-download", "--model", "simple"))]
+
+
+def test_runs_are_chosen_then_changed() -> None:
+    assert [said for said, _ in plan(GOOD, only=[("model", "simple"), ("model", "ewc")])] == [
+        "simple first",
+        "simple moving",
+        "ewc network",
+    ]
+    changed = plan(GOOD, only=[("model", "simple")], changes=[("model", "cnaps"), ("weights", "mine")])
+    assert [arguments[3:] for _, arguments in changed] == [
+        ("--model", "cnaps", "--encoding", encoding, "--weights", "mine") for encoding in ("first", "moving")
+    ]
+    (one,) = plan(GOOD, only=[("model", "ewc")], changes=[("download", "true")])
+    assert "--download" in one[1]
+    runs = parse_sweep_recipe(GOOD, "r.toml", "r").runs()
+    for only, says in (
+        ([("model", "ewk")], "no run of the recipe has model = ewk: there are ewc, protonet, simple"),
+        ([("modle", "ewc")], "no run has that option"),
+        ([("model", "ewc"), ("encoding", "first")], "exclude each other"),
+    ):
+        with pytest.raises(BadInputError, match=says):
+            chosen(runs, only)
+
+
+def test_words_tell_runs_apart() -> None:
+    runs = [{"model": "simple", "seed": seed, "variable": True} for seed in (0, 1)]
+    assert differing(runs) == ["seed"]
+    assert words(runs[1], differing(runs)) == "seed 1"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"grids": []}, "unknown key 'grids'; known are verb, paper, options, grid, smoke"),
+        ({"verb": "straem"}, "verb must be one of stream, evaluate"),
+        ({"verb": 3}, "verb must be text"),
+        ({"options": {"rnus": 2}}, "has no option 'rnus'; did you mean runs"),
+        ({"options": {"image_size": 16}}, "has no option 'image_size'; did you mean image-size"),
+        ({"options": {"runs": "few"}}, "'few' is not a valid integer"),
+        ({"options": {"runs": 0}}, "0 is not in the range"),
+        ({"options": {"head": "both"}}, "'both' is not one of"),
+        ({"options": {"runs": True}}, "runs takes a value, not true or false"),
+        ({"options": {"download": "maybe"}}, "download is true or false"),
+        ({"options": {"out": "x"}}, "out is not for a recipe to say"),
+        ({"options": {"workers": 2}}, "workers is not for a recipe to say"),
+        ({"options": {"model": ["simple"]}}, "belongs in \\[\\[grid\\]\\]"),
+        ({"options": {"model": {}}}, "options.model must be text, a number"),
+        ({"options": []}, "options must be a table"),
+        ({"grid": {"model": []}}, "grid.model is an empty list"),
+        ({"grid": [{"model": "simple"}, {"model": [{}]}]}, "grid\\[1\\].model must be text"),
+        ({"grid": {"target": "mnist"}}, "has no option 'target'"),
+        ({"smoke": {}}, "every recipe can be tried out"),
+        ({"smoke": {"runs": 1}}, "smoke has an unknown key 'runs'"),
+        ({"paper": {}}, "paper.labels must be a list"),
+        ({"paper": {**PAPER, "data": "none.toml"}}, "there is no 'none.toml'"),
+        ({"paper": {**PAPER, "data": "few_shot.py"}}, "there is no 'few_shot.py'"),
+        ({"paper": {**PAPER, "url": "x"}}, "paper has an unknown key 'url'"),
+        ({"paper": {**PAPER, "trained-on": "mnist"}}, "trained-on must be benchmark or imagenet"),
+    ],
+)
+def test_what_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInputError, match=says):
+        plan({**GOOD, **change})
+
+
+def test_an_argument_of_the_verb_is_an_option_of_the_recipe() -> None:
+    content = {
+        **GOOD,
+        "verb": "evaluate",
+        "options": {"tasks": 3, "target": "mnist", "variable": True},
+        "grid": {},
+    }
+    assert plan(content) == [("r", ("mnist", "--tasks", "3", "--variable"))]
+    with pytest.raises(BadInputError, match="Missing argument 'TARGET'"):
+        plan({**content, "options": {"tasks": 3}})
+
+
+def test_files_that_are_no_recipes(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="no recipe"):
+        read_sweep_recipe(tmp_path / "none.toml")
+    training = Path(__file__).parents[2] / "benchmarks" / "training" / "small.toml"
+    with pytest.raises(BadInputError, match=r"has no `verb`.*cl-cnaps metatrain"):
+        read_sweep_recipe(training)

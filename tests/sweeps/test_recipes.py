@@ -1,0 +1,73 @@
+"""The project's own recipes: every one can be read, has no unknown key, and its smoke part runs."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from cl_cnaps.commands.sweep import planned_runs
+from cl_cnaps.commands.sweep_verbs import verb_named
+from cl_cnaps.commands.sweep_work import do
+from cl_cnaps.results.record import read_record
+from cl_cnaps.sweeps.engine import Task
+from cl_cnaps.sweeps.recipe import read_sweep_recipe
+from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
+from cl_cnaps.training.recipe import read_recipe
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+EVERY = sorted(BENCHMARKS.rglob("*.toml"))
+SWEEPS = [path for path in EVERY if path.parent.name != "training"]
+
+
+def short(path: Path) -> str:
+    return path.relative_to(BENCHMARKS).with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", EVERY, ids=short)
+def test_every_recipe_is_of_a_known_kind_and_has_no_unknown_key(path: Path) -> None:
+    if path in SWEEPS:
+        recipe = read_sweep_recipe(path)
+        assert planned_runs(recipe, verb_named(recipe.verb, path.name), path.name)
+    elif path.stem.startswith("pretrain"):
+        read_pretrain_recipe(path)
+    else:
+        read_recipe(path)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=short)
+def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) -> None:
+    head = path.read_text().split("\nverb = ", 1)[0]
+    assert all(line.startswith("#") or not line for line in head.splitlines())
+    assert f"cl-cnaps sweep benchmarks/{short(path)}.toml" in head
+    assert re.search(r"\d+ runs|same runs", head), "the cost is not said"
+    recipe = read_sweep_recipe(path)
+    if recipe.paper.data is None:
+        assert "without printing numbers" in head
+        return
+    held = resources.files("cl_cnaps.results.paper").joinpath(recipe.paper.data).read_text()
+    assert recipe.paper.data in head or "without printing numbers" in head
+    known = [label for label in recipe.paper.labels if label.removesuffix("-1").removesuffix("-2") in held]
+    assert known or "without printing numbers" in head
+
+
+def test_smoke_parts_run_offline_from_a_fresh_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in this process: importing PyTorch for each would take longer than the runs."""
+    monkeypatch.setenv("CL_CNAPS_DATA", str(tmp_path / "no-data"))
+    monkeypatch.setenv("CL_CNAPS_CACHE", str(tmp_path / "cache"))
+    for path in SWEEPS:
+        recipe = read_sweep_recipe(path)
+        verb = verb_named(recipe.verb, path.name)
+        out = tmp_path / path.stem
+        places = set()
+        for run in planned_runs(recipe, verb, path.name, smoke=True):
+            reply = do(Task(run.verb, run.arguments, 1, str(out), frozenset()))
+            assert reply.status == "made", (path, run.words)
+            places.add(reply.record)
+            for headline in verb.headlines(read_record(out / reply.record), recipe.paper):
+                assert 0 <= headline.mean <= 1
+        assert len(places) == len(planned_runs(recipe, verb, path.name, smoke=True)), "two runs are the same"

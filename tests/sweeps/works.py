@@ -1,0 +1,63 @@
+"""Works for engines under test: importable by the processes they start, and light."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cl_cnaps.results.record import record_path, write_record
+from cl_cnaps.sweeps.engine import Reply, Task
+
+
+def task(*arguments: str, out: Path | None = None, have: frozenset[str] = frozenset()) -> Task:
+    return Task("tried", arguments, 1, None if out is None else str(out), have)
+
+
+def act(asked: Task) -> Reply:
+    """Does what the arguments say; the reply's record says what was seen."""
+    what, *rest = asked.arguments
+    if what == "threads":
+        return Reply(os.environ["OMP_NUM_THREADS"], "made")
+    if what == "fail":
+        raise ValueError("it was asked to fail\nand says so at length")
+    if what == "die":
+        print("last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "linger":  # with a child of its own, and a file that says who they are
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(rest[0]).write_text(f"{os.getpid()} {child.pid}")
+        time.sleep(600)
+    return Reply(f"{what} by {os.getpid()}", "made")
+
+
+def record(asked: Task) -> Reply:
+    """Makes a small record. `once:FILE` fails unless FILE is there, and puts it there; `never` always fails."""
+    name, *how = asked.arguments
+    place = record_path(Path(), "tried", name, {"name": name}).as_posix()
+    if place in asked.have:
+        return Reply(place, "found")
+    if asked.look_only:
+        return Reply(place, "absent")
+    for word in how:
+        kind, _, file = word.partition(":")
+        if kind == "never" or (kind in ("once", "killed-once") and not Path(file).exists()):
+            if file:
+                Path(file).touch()
+            if kind == "killed-once":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError(f"{name} fails")
+    assert asked.out is not None
+    write_record(
+        Path(asked.out),
+        "tried",
+        name,
+        {"name": name},
+        environment={},
+        tables={"numbers": [{"pid": os.getpid()}]},
+        summary={"verb": "tried"},
+    )
+    return Reply(place, "made", 0.5)
