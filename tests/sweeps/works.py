@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -61,3 +62,17 @@ def record(asked: Task) -> Reply:
         summary={"verb": "tried"},
     )
     return Reply(place, "made", 0.5)
+
+
+def on_a_node(asked: Task) -> Reply:
+    """On a Ray cluster: says which node it is on, takes a while, and sends its record back."""
+    import ray
+
+    name, folder = asked.arguments
+    node = ray.get_runtime_context().get_node_id()
+    Path(folder, f"{name}-{node}-{os.getpid()}").touch()
+    time.sleep(2)
+    with tempfile.TemporaryDirectory() as made:
+        reply = record(Task(asked.verb, (name,), 1, made, asked.have))
+        files = {path.name: path.read_bytes() for path in (Path(made) / reply.record).iterdir()}
+    return Reply(reply.record, "made", 2.0, files)
