@@ -13,6 +13,7 @@ from cl_cnaps.commands.watching import ActiveWatch
 
 if TYPE_CHECKING:
     from cl_cnaps.results.active import ActiveRecord
+    from cl_cnaps.results.active_run import ActiveRun
 
 STRATEGY_NAMES = ("random", "entropy", "variation-ratio")
 
@@ -126,7 +127,6 @@ def _names(
 @options.as_json
 @options.quiet
 def active(
-    strategies: tuple[str, ...] | None,
     reach: float | None,
     out: Path,
     resume: bool,
@@ -147,11 +147,10 @@ def active(
     cl-cnaps active --source omniglot --paper --adaptation both --weights my-weights
     """
     from cl_cnaps.commands.torch_setup import set_up_torch
-    from cl_cnaps.results.active_run import ActiveRun, run_and_record
+    from cl_cnaps.results.active_run import run_and_record
 
     set_up_torch()
-    chosen = STRATEGY_NAMES if strategies in (None, ("all",)) else strategies
-    run = ActiveRun(strategies=chosen, reach=reach, **asked)
+    run = run_of_options(reach=reach, **asked)
     with ActiveWatch(quiet or as_json) as watch:
         records = run_and_record(run, out, resume=resume, progress=watch, download=download)
     files = _draw(records) if plots else []
@@ -161,6 +160,14 @@ def active(
                 click.echo(json.dumps({**entry, "record": str(record.path)}))
     elif not quiet:
         _report(records, reach, files)
+
+
+def run_of_options(*, strategies: tuple[str, ...] | None, **asked: Any) -> ActiveRun:
+    """What the options ask for."""
+    from cl_cnaps.results.active_run import ActiveRun
+
+    chosen = STRATEGY_NAMES if strategies in (None, ("all",)) else strategies
+    return ActiveRun(strategies=chosen, **asked)
 
 
 def _draw(records: list[ActiveRecord]) -> list[Path]:

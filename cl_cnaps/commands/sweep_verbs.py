@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from cl_cnaps.commands.evaluate import evaluate
-from cl_cnaps.commands.stream import run_of_options, stream
+from cl_cnaps.commands import active, evaluate, stream
+from cl_cnaps.commands.ablate import ablate
+from cl_cnaps.commands.task_bars import task_bars
 from cl_cnaps.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class _Stream:
             raise BadInputError("a run has one encoding: list them in the recipe's grid in place of all")
         set_up_torch()
         download = asked.pop("download")
-        self._prepared = prepare_stream(run_of_options(**asked), download=download)
+        self._prepared = prepare_stream(stream.run_of_options(**asked), download=download)
 
     def place(self, out: Path) -> Path:
         return self._prepared.place(out)
@@ -136,33 +137,116 @@ def _stream_headlines(record: Record, _paper: Paper) -> list[Headline]:
 
 class _Evaluate:
     def __init__(self, asked: dict[str, Any]) -> None:
-        from cl_cnaps.results.few_shot_run import FewShotRun, prepare_few_shot
+        from cl_cnaps.results.few_shot_run import prepare_few_shot
 
-        self._prepared = prepare_few_shot(FewShotRun(**asked))
+        self._prepared = prepare_few_shot(evaluate.run_of_options(**asked))
 
     def place(self, out: Path) -> Path:
         return self._prepared.place(out)
 
     def run(self, out: Path, threads: int) -> None:
-        # An evaluation uses cores by processes of one thread each, to the same result.
-        self._prepared.run(out, workers=threads if threads > 1 else 0)
+        with task_bars(silent=True) as watch:
+            self._prepared.run(out, workers=_processes(threads), watch=watch)
 
 
 def _evaluate_headlines(record: Record, paper: Paper) -> list[Headline]:
+    column = "paper_imagenet" if paper.trained_on == "imagenet" else "paper"
+    return [_task_headline("", entry, column) for entry in record.summary["results"]]
+
+
+def _task_headline(before: str, entry: Mapping[str, Any], column: str = "paper") -> Headline:
     from cl_cnaps.sweeps.table import Headline
 
-    return [
-        Headline(
-            f"{entry['title']}, {entry['shape']}, {entry['queries']} queries",
-            entry["accuracy"]["mean"],
-            entry["accuracy"]["ci95"],
-            entry["paper_imagenet" if paper.trained_on == "imagenet" else "paper"],
+    said = f"{before}{entry['title']}, {entry['shape']}, {entry['queries']} queries"
+    return Headline(said, entry["accuracy"]["mean"], entry["accuracy"]["ci95"], entry[column])
+
+
+class _Active:
+    def __init__(self, asked: dict[str, Any]) -> None:
+        from cl_cnaps.commands.torch_setup import set_up_torch
+        from cl_cnaps.results.active_run import prepare_active
+
+        set_up_torch()
+        download = asked.pop("download")
+        prepared = prepare_active(active.run_of_options(**asked), download=download)
+        if len(prepared) > 1:
+            raise BadInputError(
+                "a run has adapted or frozen features: list film and none as `adaptation` in the recipe's grid"
+            )
+        (self._prepared,) = prepared
+
+    def place(self, out: Path) -> Path:
+        return self._prepared.place(out)
+
+    def run(self, out: Path, threads: int) -> None:
+        from cl_cnaps.commands.watching import ActiveWatch
+
+        workers, watch = _processes(threads), ActiveWatch(quiet=True)
+        self._prepared.run(out, workers=workers, resume=True, progress=watch)
+
+
+def _active_headlines(record: Record, _paper: Paper) -> list[Headline]:
+    """Accuracy with the last labels, of each strategy; the mean over tasks where there are several."""
+    from statistics import fmean
+
+    from cl_cnaps.sweeps.table import Headline
+
+    lines = []
+    for strategy in dict.fromkeys(entry["strategy"] for entry in record.summary["results"]):
+        mine = [entry for entry in record.summary["results"] if entry["strategy"] == strategy]
+        ends = [entry["accuracy"]["mean"][-1] for entry in mine]
+        single = len(mine) == 1 and mine[0]["accuracy"]["ci95"] is not None
+        said = (
+            f"{strategy}, {mine[0]['labels'][-1]} labels"
+            if len(mine) == 1
+            else f"{strategy}, {len(mine)} tasks"
         )
-        for entry in record.summary["results"]
-    ]
+        lines.append(Headline(said, fmean(ends), mine[0]["accuracy"]["ci95"][-1] if single else None, None))
+    return lines
+
+
+class _Ablate:
+    def __init__(self, asked: dict[str, Any]) -> None:
+        from cl_cnaps.commands.torch_setup import set_up_torch
+        from cl_cnaps.results.ablation_run import AblationRun, prepare_ablation
+
+        set_up_torch()
+        self._prepared = prepare_ablation(AblationRun(**asked))
+
+    def place(self, out: Path) -> Path:
+        return self._prepared.place(out)
+
+    def run(self, out: Path, threads: int) -> None:
+        with task_bars(silent=True) as watch:
+            self._prepared.run(out, workers=_processes(threads), resume=True, watch=watch)
+
+
+def _ablate_headlines(record: Record, paper: Paper) -> list[Headline]:
+    """The mean over data sets of each row, or its data sets and shapes where there is no such mean."""
+    from cl_cnaps.sweeps.table import Headline
+
+    lines = []
+    for row in record.summary["rows"]:
+        if (mean := row["averages"].get("all")) is None:
+            lines += [_task_headline(f"{row['title']}: ", entry) for entry in row["results"]]
+            continue
+        theirs = None
+        if mean["paper"] is not None:
+            theirs = {"mean": mean["paper"], "interval": None, "label": paper.labels[0]}
+        sets = len(mean["data_sets"])
+        said = f"{row['title']}, {sets} data set{'' if sets == 1 else 's'}"
+        lines.append(Headline(said, mean["accuracy"], None, theirs))
+    return lines
+
+
+def _processes(threads: int) -> int:
+    """These verbs use several cores by processes of one thread each, to the same result."""
+    return threads if threads > 1 else 0
 
 
 VERBS: Mapping[str, SweepVerb] = {
-    "stream": SweepVerb(stream, _Stream, _stream_headlines),
-    "evaluate": SweepVerb(evaluate, _Evaluate, _evaluate_headlines),
+    "stream": SweepVerb(stream.stream, _Stream, _stream_headlines),
+    "evaluate": SweepVerb(evaluate.evaluate, _Evaluate, _evaluate_headlines),
+    "active": SweepVerb(active.active, _Active, _active_headlines),
+    "ablate": SweepVerb(ablate, _Ablate, _ablate_headlines),
 }

@@ -77,7 +77,7 @@ def test_words_tell_runs_apart() -> None:
     ("change", "says"),
     [
         ({"grids": []}, "unknown key 'grids'; known are verb, paper, options, grid, smoke"),
-        ({"verb": "straem"}, "verb must be one of stream, evaluate"),
+        ({"verb": "straem"}, "verb must be one of stream, evaluate, active, ablate"),
         ({"verb": 3}, "verb must be text"),
         ({"options": {"rnus": 2}}, "has no option 'rnus'; did you mean runs"),
         ({"options": {"image_size": 16}}, "has no option 'image_size'; did you mean image-size"),

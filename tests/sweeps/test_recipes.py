@@ -42,7 +42,7 @@ def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) 
     head = path.read_text().split("\nverb = ", 1)[0]
     assert all(line.startswith("#") or not line for line in head.splitlines())
     assert f"cl-cnaps sweep benchmarks/{short(path)}.toml" in head
-    assert re.search(r"\d+ runs|same runs", head), "the cost is not said"
+    assert re.search(r"\d+ runs?\b|same runs", head), "the cost is not said"
     recipe = read_sweep_recipe(path)
     if recipe.paper.data is None:
         assert "without printing numbers" in head
