@@ -68,6 +68,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 )
 @options.specs
 @options.workers
+@options.compiling
 @options.seed
 @options.device
 @options.out("runs")

@@ -27,8 +27,10 @@ class RunningMean:
 class TaskBars:
     """Progress bars for reading images and scoring tasks."""
 
-    def __init__(self, bar: Callable[..., Any]) -> None:
+    def __init__(self, bar: Callable[..., Any], say: Callable[[str], None]) -> None:
         self._bar = bar
+        self.say = say
+        """Tells a person a sentence, unless silent."""
 
     @contextmanager
     def reading(self, title: str, images: int) -> Iterator[Callable[..., None]]:
@@ -67,4 +69,8 @@ def task_bars(silent: bool) -> Iterator[TaskBars]:
             yield lambda done, note="": progress.update(task, advance=done, note=note)
             progress.remove_task(task)
 
-        yield TaskBars(bar)
+        def say(sentence: str) -> None:
+            if not silent:
+                console.print(sentence, highlight=False)
+
+        yield TaskBars(bar, say)

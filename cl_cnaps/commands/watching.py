@@ -74,6 +74,13 @@ class StreamWatch(_Watch):
         resumed = f", {finished} finished before" if finished else ""
         self._begin(name, runs * tasks, finished * tasks, f"{runs} runs of {tasks} tasks{resumed}")
 
+    def say(self, sentence: str) -> None:
+        """Something that a person should know about how the runs are made."""
+        if self._bar is not None:
+            self._bar.console.print(sentence, highlight=False)
+        elif not self._quiet:
+            click.echo(sentence, err=True)
+
     def step(self, run: int, step: int, accuracy: Mapping[Any, float]) -> None:
         """A task was learned and all tasks seen were scored."""
         scores = _scores(accuracy)

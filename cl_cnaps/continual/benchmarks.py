@@ -73,6 +73,12 @@ class StreamPlan:
         """All classes in the order in which they are learned; the position is the class id."""
         return tuple(dict.fromkeys(name for _, classes in self.tasks for name in classes))
 
+    def embeddings(self, *, queries_once: bool) -> int:
+        """How many images one run embeds: queries once, or once more for every later task."""
+        sizes = [len(classes) for _, classes in self.tasks]
+        times = [1 if queries_once else len(sizes) - step for step in range(len(sizes))]
+        return sum(n * (self.shots + again * self.queries) for n, again in zip(sizes, times, strict=True))
+
     def stream(self, run: int, image_size: int) -> Stream:
         """The stream of one run: new support and query images, the same classes and order."""
         names = self.class_names

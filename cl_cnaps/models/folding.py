@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from cl_cnaps.models.backbones import Backbone
 from cl_cnaps.models.film import Film, modulated_forward, modulated_parameters
 
-_TOLERANCE = 1e-4
-"""Largest relative difference between the folded and the plain form that still counts as the same network."""
+TOLERANCE = 1e-4
+"""Largest relative difference between a fast form and the plain one that still counts as the same network."""
 
 _ALIVE_AT_ONCE = 6
 """Activations of the widest layer's size that exist together: inputs that callers hold, branches and their sum."""
@@ -95,7 +95,7 @@ class Folder:
         noise = torch.randn(2, 3, *(self.backbone.info.image_size,) * 2, generator=generator).to(like)
         noise = noise.to(memory_format=torch.channels_last)
         plain, folded = modulated_forward(self.backbone, film, noise), self.fold(film)(noise)
-        return bool((plain - folded).abs().max() <= _TOLERANCE * plain.abs().max())
+        return bool((plain - folded).abs().max() <= TOLERANCE * plain.abs().max())
 
 
 @torch.no_grad()

@@ -10,10 +10,12 @@ from typing import Any, Literal, Protocol
 
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.evaluation.embeddings import embeddings
 from cl_cnaps.evaluation.run import Progress, run_tasks, with_packed_images
 from cl_cnaps.evaluation.targets import Target, plan, refinement_steps, task_shapes
 from cl_cnaps.evaluation.workers import Workers, usable_cores
 from cl_cnaps.gaussian import Unbounded
+from cl_cnaps.models.compiling import CompileChoice, decide
 from cl_cnaps.models.config import ModelName, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.models.variants import refines
@@ -38,6 +40,9 @@ class Watch(Protocol):
 
     def tasks(self, title: str, tasks: int) -> AbstractContextManager[Progress]:
         """Tasks of a data set are scored; yields what is told their scores, with none that images were embedded."""
+
+    def say(self, sentence: str) -> None:
+        """Something that a person should know about how the tasks are run."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class FewShotRun:
     specs: Path | None = None
     seed: int = 0
     device: str = "auto"
+    compile_: CompileChoice | None = None
+    """None is auto, and nothing is said about it unless it compiles."""
 
 
 def prepare_few_shot(asked: FewShotRun) -> PreparedFewShot:
@@ -132,7 +139,11 @@ class PreparedFewShot:
         if workers is None:
             workers = usable_cores() if device.type == "cpu" else 0
         results = []
-        with Workers(self.loaded.model, workers) as pool:
+        choice = self.asked.compile_
+        decision = decide(choice or "auto", self.loaded.model.backbone.info.name, device, self._embeddings())
+        with Workers(self.loaded.model, workers, compiled=decision.compile) as pool:
+            if decision.compile or choice == "auto":
+                watch.say(pool.says or decision.why)
             for result in self._results(pool, watch):
                 results.append(result)
                 each(few_shot_entry(self.target.name, result, self.loaded, self.asked.seed))
@@ -143,7 +154,19 @@ class PreparedFewShot:
             self.loaded,
             tasks=self.asked.tasks,
             seed=self.asked.seed,
-            environment_extra={"device": str(device), "workers": workers},
+            environment_extra={
+                "device": str(device),
+                "workers": workers,
+                "compiled": self.loaded.model.compiled,
+            },
+        )
+
+    def _embeddings(self) -> int:
+        """Images that the tasks of all data sets embed, those that occur again counted again."""
+        asked, model = self.asked, self.loaded.model
+        return sum(
+            embeddings(model, one.tasks_of, self.target.shapes, asked.tasks, asked.seed)
+            for one in self.target.sets
         )
 
     def _results(self, pool: Workers, watch: Watch) -> Iterator[Result]:

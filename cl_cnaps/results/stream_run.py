@@ -18,7 +18,8 @@ from cl_cnaps.continual.stream import Head, Learner, Stream
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import Metric, Unbounded
-from cl_cnaps.models.cnaps import MODELS
+from cl_cnaps.models.cnaps import MODELS, CnapsModel
+from cl_cnaps.models.compiling import CompileChoice, decide
 from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.models.variants import Variant, chosen_model, refines
@@ -55,6 +56,8 @@ class StreamRun:
     class_order: tuple[str, ...] | None = None
     shuffle_classes: int | None = None
     device: str = "auto"
+    compile_: CompileChoice | None = None
+    """None is auto, and nothing is said about it unless it compiles."""
 
 
 class Progress(Protocol):
@@ -62,6 +65,9 @@ class Progress(Protocol):
 
     def plan(self, name: str, runs: int, tasks: int, finished: int) -> None:
         """A stream is about to run; some of its runs may be finished already."""
+
+    def say(self, sentence: str) -> None:
+        """Something that a person should know about how the runs are made."""
 
     def step(self, run: int, step: int, accuracy: Mapping[Head, float]) -> None:
         """A task was learned and all tasks seen were scored."""
@@ -125,6 +131,7 @@ class PreparedStream:
         progress.plan(title, asked.runs, len(plan.tasks), finished)
         if done is not None:
             return read_stream_record(done.path)
+        compiled = _compile(asked, plan, make.extractor, asked.runs - finished, progress)
         units = []
         for run in range(asked.runs):
             unit = journal.finished.get(f"run-{run}")
@@ -156,8 +163,29 @@ class PreparedStream:
                 "data_digest": config["data_digest"],
                 "weights_digest": make.weights_digest,
                 "backbone_digest": make.backbone_digest,
+                "compiled": compiled,
             },
         )
+
+
+def _compile(
+    asked: StreamRun, plan: StreamPlan, extractor: CnapsModel | None, runs: int, progress: Progress
+) -> bool:
+    """Compile the feature extractor, if there is one, if that is asked for or pays; says so."""
+    if extractor is None:
+        if asked.compile_ == "on":
+            raise BadInputError(
+                f"--compile on is for backbones; {asked.model} trains a small network of its own"
+            )
+        return False
+    moves = extractor.config.adaptation == "film" and asked.encoding != "first"
+    images = runs * plan.embeddings(queries_once=not moves)
+    decision = decide(asked.compile_ or "auto", extractor.backbone.info.name, extractor.device, images)
+    if decision.compile:
+        progress.say(extractor.compile_embedding())
+    elif asked.compile_ == "auto":
+        progress.say(decision.why)
+    return extractor.compiled
 
 
 @dataclass(frozen=True)
@@ -173,6 +201,8 @@ class _Maker:
     backbone_digest: str | None
     pretraining: str
     adaptation: str
+    extractor: CnapsModel | None
+    """What embeds images, if anything does."""
 
 
 def _check(asked: StreamRun) -> None:
@@ -252,11 +282,11 @@ def _baseline(asked: StreamRun) -> _Maker:
         device=asked.device,
     )
     model = loaded.model
-    network = model.fold(model.adapt(None)) if on == "features" else None
     with quiet_avalanche():
         import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
 
     def learner(stream: Stream, run: int) -> Learner:
+        network = model.fold(model.adapt(None)) if on == "features" else None
         features = None if network is None else (lambda images: model.embed_folded(images, network))
         seed = asked.seed * 1_000_003 + run
         return make_baseline(asked.model, stream, on=on, features=features, seed=seed, device=model.device)
@@ -271,6 +301,7 @@ def _baseline(asked: StreamRun) -> _Maker:
             weights_source="none: trained on the stream",
             backbone_digest=None,
             pretraining="none",
+            extractor=None,
         )
     )
 
@@ -289,6 +320,7 @@ def _maker(
         loaded.model.backbone.digest(),
         info.pretraining,
         loaded.model.config.adaptation,
+        loaded.model,
     )
 
 
