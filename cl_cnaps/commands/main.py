@@ -10,6 +10,7 @@ import click
 from cl_cnaps import __version__
 from cl_cnaps.commands.ablate import ablate
 from cl_cnaps.commands.active import active
+from cl_cnaps.commands.bench import bench
 from cl_cnaps.commands.data import data
 from cl_cnaps.commands.evaluate import evaluate
 from cl_cnaps.commands.metatrain import metatrain
@@ -45,5 +46,7 @@ def main() -> None:
     """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and in active learning."""
 
 
-for _verb in (stream, evaluate, active, ablate, sweep, metatrain, pretrain, plot, report, data, weights):
+for _verb in (
+    stream, evaluate, active, ablate, sweep, metatrain, pretrain, plot, report, data, weights, bench,
+):  # fmt: skip
     main.add_command(_verb)

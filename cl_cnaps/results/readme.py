@@ -18,6 +18,7 @@ from cl_cnaps.results.few_shot import few_shot_records
 from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.record import records_under, write_atomically
+from cl_cnaps.results.speed import speed_table
 from cl_cnaps.results.stream_names import PAPER_BENCHMARKS, row_name, row_order
 from cl_cnaps.results.streams import stream_records
 from cl_cnaps.results.wording import model_name
@@ -84,6 +85,7 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     "continual-table": continual_table,
     "few-shot-tables": few_shot_tables,
     "record-list": record_list,
+    "speed-table": speed_table,
 }
 
 

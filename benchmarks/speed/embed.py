@@ -1,0 +1,6 @@
+"""python benchmarks/speed/embed.py [--json] [--quick] [--threads 2]: see cl_cnaps/benchmarking/embed.py."""
+
+from cl_cnaps.benchmarking.script import main
+
+if __name__ == "__main__":
+    main("embed")

@@ -1,0 +1,32 @@
+"""Timing several ways of doing one thing so that a busy machine slows all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes once."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def interleaved(
+    forms: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True
+) -> dict[str, float]:
+    """Median seconds of each form, one after the other in every round; the first round may warm up."""
+    taken: dict[str, list[float]] = {name: [] for name in forms}
+    for number in range(rounds + warm_up):
+        for name, work in forms.items():
+            spent = seconds(work)
+            if number or not warm_up:
+                taken[name].append(spent)
+    return {name: statistics.median(spent) for name, spent in taken.items()}
+
+
+def milliseconds(times: Mapping[str, float]) -> dict[str, float]:
+    """For the details of a figure."""
+    return {f"{name}_ms": round(1000 * value, 2) for name, value in times.items()}

@@ -1,0 +1,50 @@
+"""Bars, turns, the machine's load, and the benchmarks that are quick enough to run here."""
+
+from __future__ import annotations
+
+import pytest
+
+from cl_cnaps.benchmarking.figures import Figure, figure
+from cl_cnaps.benchmarking.growth import grow
+from cl_cnaps.benchmarking.machine import load, warnings_about
+from cl_cnaps.benchmarking.script import line
+from cl_cnaps.benchmarking.timing import interleaved
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "met"),
+    [(2.5, True, True), (2.4, True, False), (2.5, False, True), (2.6, False, False)],
+)
+def test_a_bar_is_held_or_not(value: float, at_least: bool, met: bool) -> None:
+    one = Figure("head", "something", value, bar=2.5, at_least=at_least, details={"a_ms": 1})
+    assert one.met is met
+    assert ("MISSED" in line(one)) is not met
+    assert figure(one.as_json()) == one
+
+
+def test_without_a_bar_nothing_is_met_or_missed() -> None:
+    assert Figure("embed", "compiling", 20.0, "s").met is None
+    assert line(Figure("embed", "compiling", 20.0, "s")) == "compiling: 20 s"
+
+
+def test_forms_take_turns_and_the_first_round_only_warms_up() -> None:
+    done: list[str] = []
+    times = interleaved({"a": lambda: done.append("a"), "b": lambda: done.append("b")}, 2)
+    assert done == ["a", "b"] * 3
+    assert set(times) == {"a", "b"}
+
+
+def test_a_busy_machine_and_a_nice_process_are_said() -> None:
+    idle = {"load_average": 0.1, "cores": 2, "nice": 0, "other_processes": 0, "cores_taken_by_others": 0}
+    assert warnings_about(idle) == []
+    busy = {**idle, "nice": 5, "other_processes": 1, "cores_taken_by_others": 0.98}
+    first, second = warnings_about(busy)
+    assert "0.98 of 2 cores" in first
+    assert "niceness 5" in second
+    assert set(load()) == set(idle)
+
+
+def test_a_stream_of_many_tasks_keeps_the_same_bytes_per_class() -> None:
+    growth = grow(8)
+    assert len(growth.seconds) == 8
+    assert max(growth.bytes_per_class) == pytest.approx(min(growth.bytes_per_class), rel=0.02)

@@ -1,0 +1,79 @@
+"""`cl-cnaps bench`: figures as lines, a table, a record, and the documentation's table made from it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cl_cnaps.benchmarking import suite
+from cl_cnaps.commands.main import main
+from cl_cnaps.results.readme import filled
+from cl_cnaps.results.record import records_under
+from cl_cnaps.results.speed import speed_table, write_speed_record
+
+ROOT = Path(__file__).parents[2]
+FIGURE = {
+    "benchmark": "head",
+    "what": "all cases",
+    "value": 21.5,
+    "unit": "times",
+    "bar": 20.0,
+    "at_least": True,
+    "details": {},
+    "met": True,
+}
+STATE = {"load_average": 0.2, "cores": 2, "nice": 0, "other_processes": 0, "cores_taken_by_others": 0.0}
+
+
+def test_the_quick_classifier_benchmark_as_json(tmp_path: Path) -> None:
+    arguments = ["bench", "--only", "head", "--quick", "--threads", "1", "--json", "--out", str(tmp_path)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(row) for row in result.stdout.splitlines()]
+    assert {row["benchmark"] for row in rows} == {"head"}
+    (mean,) = (row for row in rows if "geometric mean" in row["what"])
+    assert mean["value"] > 0
+    (record,) = records_under(tmp_path)
+    assert record.config == {"benchmarks": ["head"], "quick": True, "threads": 1}
+    assert record.summary["figures"] == rows
+    assert len(record.table("figures")) == len(rows)
+    assert set(record.environment["load"]) == {"before", "after"}
+
+
+def test_a_benchmark_that_fails_is_named_and_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text(f"#!{sys.executable}\nraise SystemExit('no such luck')\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(suite.sys, "executable", str(broken))
+    result = CliRunner().invoke(main, ["bench", "--only", "head", "--quick", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "head failed: no such luck" in result.output
+    assert not list(records_under(tmp_path))
+
+
+def test_the_table_says_when_on_what_and_under_which_load(tmp_path: Path) -> None:
+    busy = {**STATE, "other_processes": 1, "cores_taken_by_others": 0.9}
+    load = {"before": STATE, "after": busy}
+    missed = {**FIGURE, "what": "one case", "value": 2.0, "met": False}
+    write_speed_record(tmp_path, [FIGURE, missed], quick=False, threads=2, load=load)
+    write_speed_record(tmp_path, [FIGURE], quick=True, threads=2, load=load)
+    table = speed_table(tmp_path)
+    assert "| head: all cases | 21.5 times | at least 20 | met |" in table
+    assert "| head: one case | 2 times | at least 20 | **missed** |" in table
+    assert "other processes took up to 0.9 of" in table
+    assert table.count("all cases") == 1, "quick runs are not for the table"
+
+
+def test_no_record_names_the_command_that_makes_one(tmp_path: Path) -> None:
+    assert "cl-cnaps bench --out" in speed_table(tmp_path)
+
+
+def test_the_documented_table_is_that_of_the_committed_record() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert filled(page, ROOT / "results") == page
