@@ -107,48 +107,27 @@ class ActiveWatch(_Watch):
         self._say(f"{what}: {_scores(final)}")
 
 
-def _scores(accuracy: Mapping[Any, float]) -> str:
-    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in accuracy.items())
-
-
-class SweepWatch:
+class SweepWatch(_Watch):
     """Shows how many runs of a sweep have ended."""
 
     def __init__(self, quiet: bool, name: str, runs: int) -> None:
-        self._quiet = quiet
-        self._name = name
-        self._runs = runs
+        super().__init__(quiet)
+        self._planned = name, runs
         self._ended = 0
-        self._bar: Any = None
-        self._task: Any = None
 
-    def __enter__(self) -> SweepWatch:
-        if not self._quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[last]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(self._name, total=self._runs, last="")
+    def __enter__(self) -> Self:
+        super().__enter__()
+        name, runs = self._planned
+        self._begin(name, runs, 0, f"{runs} runs" if runs > 1 else "1 run")
         return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def ended(self, run: str, status: str, reason: str | None) -> None:
         """A run ended."""
         self._ended += 1
         said = f"{run}: {status}" + (f" ({reason})" if reason else "")
-        if self._bar is not None:
-            self._bar.update(self._task, advance=1, last=said)
-        elif not self._quiet:
-            click.echo(f"{self._ended} of {self._runs}: {said}", err=True)
+        self._show(said, 1)
+        self._say(f"{self._ended} of {self._planned[1]}: {said}")
+
+
+def _scores(accuracy: Mapping[Any, float]) -> str:
+    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in accuracy.items())

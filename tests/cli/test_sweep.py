@@ -1,0 +1,138 @@
+"""`cl-cnaps sweep`: what it runs, finds, prints and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cl_cnaps.commands.main import main
+from cl_cnaps.results.record import records_under
+
+RECIPE = """
+verb = "stream"
+[paper]
+labels = ["tab:continual-learning-results-table"]
+data = "continual.toml"
+[options]
+backbone = "resnet18"
+backbone-weights = "random"
+image-size = 16
+shots = 3
+queries = 2
+runs = 2
+head = "single"
+[[grid]]
+model = ["protonet", "simple"]
+seed = [0, 1]
+[smoke.options]
+runs = 1
+[smoke.grid]
+model = "protonet"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe in a folder of its own, on a machine without data."""
+    monkeypatch.setenv("CL_CNAPS_DATA", str(tmp_path / "no-data"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(RECIPE)
+    return tmp_path / "small.toml"
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(main, ["sweep", "small.toml", *words], catch_exceptions=False)
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_runs_are_made_found_and_the_same_whatever_the_workers(recipe: Path) -> None:
+    dry = invoke("--dry-run", "--workers", "1", "--json", "--only", "model=protonet")
+    assert [line["status"] for line in lines(dry)] == ["absent", "absent"]
+    assert not Path("runs").exists()
+    made = invoke("--workers", "2", "--json", "--only", "model=protonet")
+    assert made.exit_code == 0, made.output
+    first, second = lines(made)
+    assert (first["run"], second["run"]) == ("seed 0", "seed 1")
+    assert first["record"] == lines(dry)[0]["record"]
+    assert first["status"] == "made"
+    (headline,) = first["headlines"]
+    assert headline["of"] == "single"
+    assert 0 <= headline["mean"] <= 1
+    assert headline["paper"] is None, "the paper has 100 shots"
+    assert first["command"].startswith("cl-cnaps stream --backbone resnet18 ")
+    records = list(records_under(Path("runs")))
+    assert {record.environment["command"] for record in records} == {first["command"], second["command"]}
+    assert {record.environment["cpu"]["threads"] for record in records} == {1}
+    # Found whoever made them; the same to the last digit with one worker, in the order of the recipe.
+    found = invoke("--workers", "1", "--only", "model=protonet")
+    assert "2 runs: 2 there before" in found.output
+    again = invoke("--workers", "1", "--threads", "1", "--json", "--only", "model=protonet", "--out", "again")
+    assert [line["headlines"] for line in lines(again)] == [line["headlines"] for line in lines(made)]
+    for record in records:
+        other = Path("again") / record.path.relative_to("runs")
+        assert (other / "accuracy.csv").read_bytes() == (record.path / "accuracy.csv").read_bytes()
+    listing = json.loads(Path("runs/sweeps/small.json").read_text())
+    assert listing["recipe"] == "small"
+    assert [Path("runs", run["record"]) for run in listing["runs"]] == [
+        Path(line["record"]) for line in (first, second)
+    ]
+
+
+def test_a_run_that_fails_does_not_stop_the_others(recipe: Path) -> None:
+    recipe.write_text(RECIPE.replace('"protonet", "simple"', '"protonet", "cnaps"').replace("[0, 1]", "0"))
+    result = invoke("--workers", "1", "--smoke", "--set", "seed=3")
+    assert result.exit_code == 0, result.output
+    assert "1 runs: 1 done" in result.output
+    result = invoke("--workers", "1")
+    assert result.exit_code == 1
+    assert "2 runs: 1 done, 1 FAILED" in result.output
+    assert "tracebacks: runs/sweeps/small.failures.log" in result.output
+    log = Path("runs/sweeps/small.failures.log").read_text()
+    assert log.count("MissingDataError: no weights of CNAPS") == 2
+    assert "cnaps, attempt 2 of 2" in log
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(recipe: Path) -> None:
+    code = "from cl_cnaps.commands.main import main; main()"
+    words = ["sweep", "small.toml", "--workers", "1", "--only", "seed=0", "--set", "runs=30"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 200
+    while not (journals := list(Path("runs").rglob(".*.journal.jsonl"))):
+        assert process.poll() is None and time.monotonic() < until, "no run has begun"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert "interrupted; the same command goes on from here" in said
+    assert journals[0].exists()
+    begun = len(journals[0].read_text().splitlines()) - 1
+    assert 1 <= begun < 30
+    statuses = [run["status"] for run in json.loads(Path("runs/sweeps/small.json").read_text())["runs"]]
+    assert statuses == ["not run", "not run"]
+    again = invoke(*words[2:], "--quiet")
+    assert (again.exit_code, again.output) == (0, "")
+    assert len(list(records_under(Path("runs")))) == 2
+    assert not list(Path("runs").rglob(".*"))
+    assert not os.path.exists(journals[0])
+
+
+def test_wrong_usage(recipe: Path) -> None:
+    assert invoke("--address", "1.2.3.4:6379").exit_code == 2
+    assert invoke("--only", "model").exit_code == 2
+    result = invoke("--set", "rnus=3")
+    assert result.exit_code == 1
+    assert "has no option 'rnus'; did you mean runs?" in result.output
