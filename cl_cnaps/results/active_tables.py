@@ -143,8 +143,8 @@ def active_notes(entries: Sequence[Entry]) -> list[str]:
     notes = ["area: under the curve, as a mean accuracy over the labels."]
     if any(entry["gain"] for entry in entries):
         notes.append("gain: of area over random, run by run on the same images.")
-    goals = {round(entry["reach"]["accuracy"], 6) for entry in entries}
-    what = f"{percent(goals.pop())} %" if len(goals) == 1 else _usual_goal(entries)
+    goals = {entry["reach"]["accuracy"] for entry in entries}
+    what = f"at least {percent(goals.pop())} %" if len(goals) == 1 else _usual_goal(entries)
     notes.append(f"to reach: fewest labels with which the mean accuracy is {what}.")
     if max(entry["runs"] for entry in entries) > 1:
         notes.append("±: 95 % interval over runs (Student's t).")
