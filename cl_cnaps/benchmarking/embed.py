@@ -47,7 +47,7 @@ def _backbone(name: str, n_images: int, rounds: int, *, compiled: bool) -> Itera
     generator = torch.Generator().manual_seed(0)
     side = backbone.info.image_size
     images = torch.randint(0, 256, (n_images, 3, side, side), dtype=torch.uint8, generator=generator)
-    prepared = backbone.prepare(images).split(BATCH)
+    prepared = torch.split(backbone.prepare(images), BATCH)
     plain_prepared = [batch.contiguous() for batch in prepared]
     folded = model.fold(film)
     forms = {

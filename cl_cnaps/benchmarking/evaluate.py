@@ -39,7 +39,7 @@ class EmbedBare:
         """Embed the images of these tasks."""
         for index in unit:
             images = task_images(self.source, self.sampler.episode(index), model.backbone.info.image_size)
-            for batch in images.split(BATCH):
+            for batch in torch.split(images, BATCH):
                 model.backbone(model.backbone.prepare(batch))
         return len(unit)
 

@@ -103,7 +103,7 @@ def _textbook(plan: StreamPlan, model: CnapsModel) -> tuple[float, int]:
         images = transformed(task.support_images, model.backbone.info)
         if film is None:
             film = model.adapt(_encoding(images, task.support_labels, model))
-        features = torch.cat([extractor(batch, film) for batch in images.split(BATCH)])
+        features = torch.cat([extractor(batch, film) for batch in torch.split(images, BATCH)])
         embedded += len(features)
         _, labels = torch.unique(task.support_labels, return_inverse=True)
         mean, covariance = dense_covariances(features, labels, len(task.classes))
@@ -113,7 +113,7 @@ def _textbook(plan: StreamPlan, model: CnapsModel) -> tuple[float, int]:
         scores = []
         for seen in stream.tasks[: step + 1]:
             queries = transformed(seen.query_images, model.backbone.info)
-            features = torch.cat([extractor(batch, film) for batch in queries.split(BATCH)])
+            features = torch.cat([extractor(batch, film) for batch in torch.split(queries, BATCH)])
             embedded += len(features)
             logits = dense_logits(torch.cat(means), torch.cat(covariances), features)
             scores.append(float((classes[logits.argmax(dim=1)] == seen.query_labels).double().mean()))

@@ -36,5 +36,7 @@ def run_suite(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Fi
             except BaseException:
                 process.kill()
                 raise
-        if process.returncode:
+        if process.returncode < 0:
+            yield Failure(name, f"ended by signal {-process.returncode}")
+        elif process.returncode:
             yield Failure(name, said[-1] if said else f"exit code {process.returncode}")
