@@ -28,7 +28,9 @@ from cl_cnaps.paths import cache_root
 CompileChoice = Literal["auto", "on", "off"]
 
 PAYS_FROM: Mapping[str, int] = {"efficientnet-lite0": 60_000, "resnet18": 20_000}
-"""Images from which on compiling saved more than it took, by `benchmarks/speed/embed.py` on two cores, rounded up.
+"""Images from which on compiling saves more than it takes. Provisional: estimated on a busy machine with one thread,
+where compiling took 31 s and 14 s of wall time and saved 0.8 and about 0.7 ms an image, and rounded up;
+`benchmarks/speed/embed.py` measures it.
 
 Fixed numbers and not measured anew in each run, so that the same command does the same arithmetic every time.
 """
