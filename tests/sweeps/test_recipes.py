@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib import resources
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cl_cnaps.commands.sweep_verbs import verb_named
 from cl_cnaps.commands.sweep_work import do
 from cl_cnaps.results.record import read_record
 from cl_cnaps.sweeps.engine import Task
-from cl_cnaps.sweeps.recipe import read_sweep_recipe
+from cl_cnaps.sweeps.recipe import parse_sweep_recipe, read_sweep_recipe
 from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
 from cl_cnaps.training.recipe import read_recipe
 
@@ -43,6 +44,8 @@ def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) 
     assert all(line.startswith("#") or not line for line in head.splitlines())
     assert f"cl-cnaps sweep benchmarks/{short(path)}.toml" in head
     assert re.search(r"\d+ runs?\b|same runs", head), "the cost is not said"
+    page = BENCHMARKS.parent / "docs" / "reproducing.md"
+    assert f"| `benchmarks/{short(path)}.toml` |" in page.read_text(), "docs/reproducing.md does not name it"
     recipe = read_sweep_recipe(path)
     if recipe.paper.data is None:
         assert "without printing numbers" in head
@@ -51,6 +54,16 @@ def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) 
     assert recipe.paper.data in head or "without printing numbers" in head
     known = [label for label in recipe.paper.labels if label.removesuffix("-1").removesuffix("-2") in held]
     assert known or "without printing numbers" in head
+
+
+def test_the_page_counts_the_runs_and_shows_a_recipe_that_can_be_read() -> None:
+    page = (BENCHMARKS.parent / "docs" / "reproducing.md").read_text()
+    said = dict(re.findall(r"\| `benchmarks/(\S+)\.toml` \| (\d+) \|", page))
+    assert said == {short(path): str(len(read_sweep_recipe(path).runs())) for path in SWEEPS}
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    recipe = parse_sweep_recipe(tomllib.loads(shown), "page", "page")
+    assert len(planned_runs(recipe, verb_named(recipe.verb, "page"), "page")) == 13
+    assert len(planned_runs(recipe, verb_named(recipe.verb, "page"), "page", smoke=True)) == 1
 
 
 def test_smoke_parts_run_offline_from_a_fresh_install(
