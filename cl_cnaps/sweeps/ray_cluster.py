@@ -47,7 +47,7 @@ class RayEngine:
                 "--address names another"
             ) from None
         self._ray = ray
-        self._task = ray.remote(max_retries=0, **self._resources)(attempt)
+        self._task = self._ray.remote(max_retries=0, **self._resources)(attempt)
         return self
 
     def __exit__(

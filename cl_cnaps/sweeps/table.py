@@ -66,5 +66,5 @@ def sweep_table(title: str, outcomes: Sequence[tuple[Outcome, Sequence[Headline]
 
 def tally(outcomes: Sequence[Outcome]) -> str:
     """`3 done, 1 there before, 2 FAILED`."""
-    counts = Counter(outcome.status for outcome in outcomes)
+    counts: Counter[str] = Counter(outcome.status for outcome in outcomes)
     return ", ".join(f"{counts[status]} {said}" for status, said in STATUS_WORDS.items() if counts[status])

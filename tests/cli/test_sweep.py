@@ -56,6 +56,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_runs_are_made_found_and_the_same_whatever_the_workers(recipe: Path) -> None:
     made = invoke("--workers", "2", "--json", "--only", "model=protonet")
     assert made.exit_code == 0, made.output
@@ -92,8 +93,15 @@ def test_a_run_that_fails_does_not_stop_the_others(recipe: Path) -> None:
     log = Path("runs/sweeps/small.failures.log").read_text()
     assert log.count("MissingDataError: no weights of CNAPS") == 2
     assert "cnaps, attempt 2 of 2" in log
+    (record,) = records_under(Path("runs"))
+    assert record.environment["command"].endswith("--model protonet --seed 0")
+    listing = json.loads(Path("runs/sweeps/small.json").read_text())
+    assert [run["record"] for run in listing["runs"]] == [None, record.path.relative_to("runs").as_posix()]
+    dry = invoke("--workers", "1", "--dry-run", "--json", "--only", "model=protonet")
+    assert [(line["status"], line["record"]) for line in lines(dry)] == [("found", record.path.as_posix())]
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_where_it_was(recipe: Path) -> None:
     code = "from cl_cnaps.commands.main import main; main()"
     words = ["sweep", "small.toml", "--workers", "1", "--smoke", "--set", "runs=20"]
