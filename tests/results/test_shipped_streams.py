@@ -1,0 +1,38 @@
+"""What the README claims of the shipped weights on streams, read off the committed records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cl_cnaps.results.paper import paper_figures
+from cl_cnaps.results.stream_names import PAPER_BENCHMARKS
+from cl_cnaps.results.streams import stream_records
+
+SUMMARIES = [
+    summary
+    for record in stream_records([Path(__file__).parents[2] / "results" / "stream"])
+    for summary in record.summaries
+    if summary["model"] == "simple" and summary["encoding"] == "first"
+]
+
+
+def measured(benchmark: str, head: str, adaptation: str) -> float:
+    """Mean final accuracy in per cent."""
+    (found,) = [
+        summary
+        for summary in SUMMARIES
+        if (summary["benchmark"], summary["head"], summary["adaptation"]) == (benchmark, head, adaptation)
+    ]
+    assert found["runs"] >= 5
+    assert found["shots"] == 100
+    return 100 * float(found["final_accuracy"]["mean"])
+
+
+@pytest.mark.parametrize("benchmark", PAPER_BENCHMARKS)
+@pytest.mark.parametrize("head", ["single", "multi"])
+def test_adapted_is_better_than_frozen_and_than_every_row_of_the_paper(benchmark: str, head: str) -> None:
+    adapted = measured(benchmark, head, "film")
+    assert adapted > measured(benchmark, head, "none")
+    assert adapted > max(f.mean for f in paper_figures() if (f.benchmark, f.head) == (benchmark, head))
