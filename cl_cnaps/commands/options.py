@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,9 +10,35 @@ import click
 
 from cl_cnaps.models.variants import VARIANTS
 
+ENCODING_NAMES = ("moving", "first", "averaging")
 METRIC_NAMES = ("mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot")
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_of(
+    names: Sequence[str], registered: Callable[[], Iterable[str]]
+) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A check that a name is one of `names`, which are known without loading PyTorch, or was registered by a person."""
+
+    def check(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+        if given is None or given in names or given in registered():
+            return given
+        said = ", ".join(map(repr, dict.fromkeys((*names, *registered()))))
+        raise click.BadParameter(f"{given!r} is not one of {said}.", context, option)
+
+    return check
+
+
+def encoding(function: F) -> F:
+    """`--encoding`."""
+    return click.option(
+        "--encoding",
+        metavar=f"[{'|'.join(ENCODING_NAMES)}|all]",
+        callback=one_of((*ENCODING_NAMES, "all"), _encodings),
+        help="Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean. "
+        "Baselines have none.  [default: first]",
+    )(function)
 
 
 def seed(function: F) -> F:
@@ -137,7 +163,8 @@ def variant(function: F) -> F:
     )(function)
     return click.option(
         "--metric",
-        type=click.Choice(METRIC_NAMES),
+        metavar=f"[{'|'.join(METRIC_NAMES)}]",
+        callback=one_of(METRIC_NAMES, _metrics),
         help="Distance to the classes (simple): squared Mahalanobis, its root, squared L2, L1, cosine, negative dot "
         "product.  [default: that of the weights, else mahalanobis]",
     )(function)
@@ -161,6 +188,18 @@ def workers(function: F) -> F:
         help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
         "[default: one for each core; with a GPU 0]",
     )(function)
+
+
+def _metrics() -> Iterable[str]:
+    from cl_cnaps.gaussian import metric_names
+
+    return metric_names()
+
+
+def _encodings() -> Iterable[str]:
+    from cl_cnaps.continual.encodings import ENCODINGS
+
+    return ENCODINGS
 
 
 def _steps(context: click.Context, option: click.Parameter, text: str | None) -> int | str | None:

@@ -39,12 +39,7 @@ BENCHMARK_NAMES = (
     help="A CNAPS model (protonet: Euclidean distance on the same features) or a baseline.  [default: simple, or that "
     "of --variant]",
 )
-@click.option(
-    "--encoding",
-    type=click.Choice(["moving", "first", "averaging", "all"]),
-    help="Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean. "
-    "Baselines have none.  [default: first]",
-)
+@options.encoding
 @click.option(
     "--head",
     type=click.Choice(["single", "multi", "all"]),
@@ -127,11 +122,11 @@ def stream(
 
     set_up_torch()
     run = run_of_options(encoding=encoding, **asked)
-    wanted = ("moving", "first", "averaging") if encoding == "all" else (encoding or "first",)
+    wanted = options.ENCODING_NAMES if encoding == "all" else (encoding or "first",)
     records = []
     with StreamWatch(quiet or as_json) as watch:
         for name in wanted:
-            chosen = replace(run, encoding=name)  # type: ignore[arg-type]
+            chosen = replace(run, encoding=name)
             records.append(run_and_record(chosen, out, resume=resume, progress=watch, download=download))
     files = _draw(records) if plots else []
     if as_json:
@@ -163,7 +158,7 @@ def run_of_options(
     return StreamRun(
         model=name,
         variant=variant,  # type: ignore[arg-type]  # one of the choices
-        encoding="first" if encoding in (None, "all") else encoding,  # type: ignore[arg-type]
+        encoding="first" if encoding in (None, "all") else encoding,
         heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
         class_order=None if class_order is None else tuple(part.strip() for part in class_order.split(",")),
         **asked,

@@ -5,7 +5,15 @@ Torch only: no modules, files or devices. Every function is pure and returns a v
 Shape legend: K classes, D feature width, N support rows, Q queries, R factor rows.
 """
 
-from cl_cnaps.gaussian.distances import MEANS_ALONE, RULES, Metric, Rule, class_logits
+from cl_cnaps.gaussian.distances import (
+    MEANS_ALONE,
+    RULES,
+    Metric,
+    Rule,
+    class_logits,
+    metric,
+    metric_names,
+)
 from cl_cnaps.gaussian.gaussians import Gaussians, Normaliser, concatenate, estimate, merge
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refinement import Refinement, Rounds, Unbounded, refine, refinement_rounds
@@ -28,6 +36,8 @@ __all__ = [
     "estimate",
     "mahalanobis_logits",
     "merge",
+    "metric",
+    "metric_names",
     "pool",
     "refine",
     "refinement_rounds",

@@ -1,13 +1,13 @@
 """From class Gaussians and queries to logits: one small interface, several rules.
 
 A rule takes the Gaussians and the queries and returns logits Q x K, larger meaning closer. Half precision is
-computed in float32 and given back as it came.
+computed in float32 and given back as it came. `metric` adds one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ from cl_cnaps.gaussian.checks import check_features, check_finite
 from cl_cnaps.gaussian.gaussians import Gaussians
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits, solve, squared_distances
 
-Metric = Literal["mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot"]
-"""What the metric ablation substitutes for one another (tab:results:metric-ablations-1)."""
+Rule = str
+"""How logits are made, a name in `RULES`: by a metric, or as those of a Gaussian mixture."""
 
-Rule = Literal["mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot", "gmm"]
-"""How logits are made: by a metric, or as those of a Gaussian mixture."""
+Metric = str
+"""A rule other than the mixture's, one of `metric_names()`."""
 
 
 class LogitFunction(Protocol):
@@ -81,17 +81,56 @@ def dot_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     return check_finite((query_wide_QD @ means_KD.T).to(query_QD.dtype), "the dot product")
 
 
-RULES: Mapping[Rule, LogitFunction] = {
+_MIXTURE: Rule = "gmm"
+
+RULES: dict[Rule, LogitFunction] = {
     "mahalanobis": mahalanobis_logits,
     "root-riemannian": root_riemannian_logits,
     "euclidean": euclidean_logits,
     "l1": l1_logits,
     "cosine": cosine_logits,
     "dot": dot_logits,
-    "gmm": gmm_logits,
+    _MIXTURE: gmm_logits,
 }
-MEANS_ALONE: frozenset[Rule] = frozenset({"euclidean", "l1", "cosine", "dot"})
+MEANS_ALONE: set[Rule] = {"euclidean", "l1", "cosine", "dot"}
 """Rules that look at class means and at nothing else."""
+
+
+def metric_names() -> tuple[Metric, ...]:
+    """What the metric ablation substitutes for one another (tab:results:metric-ablations-1), and what was added."""
+    return tuple(name for name in RULES if name != _MIXTURE)
+
+
+def metric(name: Metric, *, means_alone: bool = False) -> Callable[[LogitFunction], LogitFunction]:
+    """Register a metric under a name, for `CnapsConfig` and the command line.
+
+    Args:
+        name: one that is not there yet.
+        means_alone: it looks at class means and at nothing else, so that streams need not keep covariances for it.
+    """
+
+    def register(function: LogitFunction) -> LogitFunction:
+        if name in RULES:
+            raise BadInputError(f"there is a metric called {name!r} already")
+
+        def checked(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+            check_features(query_QD, "query", gaussians.width)
+            logits_QK = function(gaussians, query_QD)
+            if logits_QK.shape != (len(query_QD), gaussians.n_classes):
+                raise BadInputError(
+                    f"the metric {name!r} must give one logit to each of {len(query_QD)} queries and "
+                    f"{gaussians.n_classes} classes, not {tuple(logits_QK.shape)}"
+                )
+            if not bool(torch.isfinite(logits_QK).all()):
+                raise BadInputError(f"the metric {name!r} gave logits that are NaN or Inf")
+            return logits_QK
+
+        RULES[name] = checked
+        if means_alone:
+            MEANS_ALONE.add(name)
+        return function
+
+    return register
 
 
 def class_logits(gaussians: Gaussians, query_QD: Tensor, rule: Rule = "mahalanobis") -> Tensor:

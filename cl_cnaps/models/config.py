@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args, get_type_hints
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import Metric, Rule, Unbounded
+from cl_cnaps.gaussian import Metric, Rule, Unbounded, metric_names
 from cl_cnaps.models.adaptation import Generator
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.encoders import SetEncoderConfig
@@ -29,7 +29,7 @@ class CnapsConfig:
     generator: Generator = "compact"
     encoder: SetEncoderConfig = field(default_factory=lambda: SetEncoderConfig(norm="group", image_size=32))
     metric: Metric = "mahalanobis"
-    """Of models that do not refine; protonet is always euclidean, cnaps has none."""
+    """Of models that do not refine, one of `metric_names()`; protonet is always euclidean, cnaps has none."""
     normaliser: Literal["paper", "released"] = "paper"
     beta: float = 1.0
     learned_temperature: bool = True
@@ -42,7 +42,7 @@ class CnapsConfig:
     def __post_init__(self) -> None:
         hints = get_type_hints(CnapsConfig)
         for name in ("model", "adaptation", "generator", "metric", "normaliser", "variant"):
-            allowed = get_args(hints[name])
+            allowed = metric_names() if name == "metric" else get_args(hints[name])
             if getattr(self, name) not in allowed:
                 raise BadInputError(
                     f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"

@@ -360,11 +360,13 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
     from cl_cnaps.commands import options
     from cl_cnaps.continual.baselines import BASELINES
     from cl_cnaps.continual.benchmarks import BENCHMARKS
-    from cl_cnaps.gaussian import Metric
+    from cl_cnaps.continual.encodings import ENCODINGS
+    from cl_cnaps.gaussian import metric_names
     from cl_cnaps.models.cnaps import MODELS
     from cl_cnaps.models.variants import VARIANTS, Variant
 
-    assert set(get_args(Metric)) == set(options.METRIC_NAMES)
+    assert metric_names() == options.METRIC_NAMES
+    assert tuple(ENCODINGS) == options.ENCODING_NAMES
     assert set(get_args(Variant)) == {"plain", *VARIANTS}
     assert tuple(MODELS) == command.CNAPS_MODELS
     assert tuple(BASELINES) == command.BASELINE_NAMES

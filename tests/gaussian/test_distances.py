@@ -17,9 +17,12 @@ from cl_cnaps.gaussian import (
     Gaussians,
     class_logits,
     concatenate,
+    distances,
     estimate,
     mahalanobis_logits,
     merge,
+    metric,
+    metric_names,
     refine,
     support_statistics,
 )
@@ -44,7 +47,7 @@ def test_agrees_with_dense_twin(
     rule: str, task: RandomTask, beta: float, dtype: torch.dtype, tolerance: float
 ) -> None:
     gaussians, query = fitted(task, dtype, beta)
-    actual = class_logits(gaussians, query, rule)  # type: ignore[arg-type]
+    actual = class_logits(gaussians, query, rule)
     assert actual.dtype == dtype
     expected = dense_metrics.logits(rule, *dense(task, beta), task.query)
     # The sums of a dot product may cancel: what its digits are measured against is their terms.
@@ -137,7 +140,7 @@ def test_gradients(rule: str, width: int) -> None:
     query = torch.randn(3, width, dtype=torch.float64, generator=generator)
 
     def head(support: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-        return class_logits(estimate(support_statistics(support, labels, 2)), query, rule)  # type: ignore[arg-type]
+        return class_logits(estimate(support_statistics(support, labels, 2)), query, rule)
 
     assert torch.autograd.gradcheck(head, (support.requires_grad_(), query.requires_grad_()))
 
@@ -179,7 +182,7 @@ def test_rules_of_means_alone_need_no_covariances(rule: str) -> None:
     generator = torch.Generator().manual_seed(3)
     gaussians = estimate(support_statistics(torch.randn(8, 5, generator=generator), torch.arange(8) % 2, 2))
     query = torch.randn(4, 5, generator=generator)
-    alone = class_logits(gaussians.without_covariances(), query, rule)  # type: ignore[arg-type]
+    alone = class_logits(gaussians.without_covariances(), query, rule)
     assert torch.equal(alone, class_logits(gaussians, query, rule))  # type: ignore[arg-type]
 
 
@@ -188,7 +191,7 @@ def test_the_other_rules_do(rule: str) -> None:
     generator = torch.Generator().manual_seed(3)
     gaussians = estimate(support_statistics(torch.randn(8, 5, generator=generator), torch.arange(8) % 2, 2))
     query = torch.randn(4, 5, generator=generator)
-    alone = class_logits(gaussians.without_covariances(), query, rule)  # type: ignore[arg-type]
+    alone = class_logits(gaussians.without_covariances(), query, rule)
     assert not torch.allclose(alone, class_logits(gaussians, query, rule))  # type: ignore[arg-type]
 
 
@@ -196,7 +199,7 @@ def test_the_other_rules_do(rule: str) -> None:
 def test_half_precision_and_no_queries(rule: str) -> None:
     features = torch.randn(10, 6, generator=torch.Generator().manual_seed(4)).to(torch.bfloat16)
     gaussians = estimate(support_statistics(features, torch.arange(10) % 2, 2))
-    found = class_logits(gaussians, features, rule)  # type: ignore[arg-type]
+    found = class_logits(gaussians, features, rule)
     assert found.dtype == torch.bfloat16
     assert bool(torch.isfinite(found).all())
     assert class_logits(gaussians, features[:0], rule).shape == (0, 2)  # type: ignore[arg-type]
@@ -206,9 +209,9 @@ def test_half_precision_and_no_queries(rule: str) -> None:
 def test_queries_that_cannot_be_used_are_refused(rule: str) -> None:
     gaussians = estimate(support_statistics(torch.eye(4), torch.arange(4) % 2, 2))
     with pytest.raises(BadInputError, match="query features contain NaN or Inf"):
-        class_logits(gaussians, torch.full((1, 4), torch.nan), rule)  # type: ignore[arg-type]
+        class_logits(gaussians, torch.full((1, 4), torch.nan), rule)
     with pytest.raises(BadInputError, match="width 3"):
-        class_logits(gaussians, torch.zeros(1, 3), rule)  # type: ignore[arg-type]
+        class_logits(gaussians, torch.zeros(1, 3), rule)
 
 
 def test_unbounded_refinement_ends_when_nothing_changes() -> None:
@@ -223,3 +226,35 @@ def test_unbounded_refinement_ends_when_nothing_changes() -> None:
     assert (
         not torch.equal(free.logits_QK.argmax(dim=1), cut.logits_QK.argmax(dim=1)) or cut.steps < free.steps
     )
+
+
+def test_a_person_adds_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "RULES", dict(RULES))
+    monkeypatch.setattr(distances, "MEANS_ALONE", set(MEANS_ALONE))
+    generator = torch.Generator().manual_seed(0)
+    support, query = torch.randn(6, 4, generator=generator), torch.randn(5, 4, generator=generator)
+    gaussians = estimate(support_statistics(support, torch.arange(6) % 3, 3))
+
+    def halved(gaussians: Gaussians, query_QD: torch.Tensor) -> torch.Tensor:
+        return mahalanobis_logits(gaussians, query_QD) / 2
+
+    assert metric("halved")(halved) is halved
+    assert torch.equal(class_logits(gaussians, query, "halved"), halved(gaussians, query))
+    assert set(metric_names()) == {*RULES, "halved"} - {"gmm"}
+    assert MEANS_ALONE == distances.MEANS_ALONE
+    metric("far", means_alone=True)(halved)
+    assert {*MEANS_ALONE, "far"} == distances.MEANS_ALONE
+    for taken in ("halved", "l1", "gmm"):
+        with pytest.raises(BadInputError, match=f"a metric called '{taken}' already"):
+            metric(taken)(halved)
+
+
+def test_a_metric_that_gives_no_logits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "RULES", dict(RULES))
+    gaussians = estimate(support_statistics(torch.eye(4), torch.arange(4), 4))
+    metric("turned")(lambda gaussians, query_QD: mahalanobis_logits(gaussians, query_QD).T)
+    with pytest.raises(BadInputError, match=r"'turned' must give .* 3 queries and 4 classes, not \(4, 3\)"):
+        class_logits(gaussians, torch.zeros(3, 4), "turned")
+    metric("lost")(lambda gaussians, query_QD: mahalanobis_logits(gaussians, query_QD) * torch.nan)
+    with pytest.raises(BadInputError, match="'lost' gave logits that are NaN or Inf"):
+        class_logits(gaussians, torch.zeros(3, 4), "lost")
