@@ -1,4 +1,7 @@
-"""Names to frozen feature extractors, each with its input, its weights and the batch-norms that FiLM may modulate."""
+"""Names to frozen feature extractors, each with its input, its weights and the batch-norms that FiLM may modulate.
+
+`backbone` adds one.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from cl_cnaps.models.resnet import CnapsResNet18
 from cl_cnaps.models.tensor_files import load_exactly, read_tensors
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
+_NAMES = (DEFAULT_BACKBONE, "resnet18")
 
 
 @dataclass(frozen=True)
@@ -92,15 +96,60 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class _Own:
+    """A backbone that a person has added."""
+
+    make: Callable[[], nn.Module]
+    image_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    weights: str
+
+
+_OWN: dict[str, _Own] = {}
+
+
+def backbone(
+    name: str,
+    *,
+    image_size: int,
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5),
+    weights: str = "random",
+) -> Callable[[Callable[[], nn.Module]], Callable[[], nn.Module]]:
+    """Register a function that makes a network, untrained, for `load_backbone` and the command line.
+
+    The network takes images N x 3 x H x W to features N x D. FiLM modulates all of its affine 2-D batch-norms.
+    Trained weights come from a file, so that every record can say which they are.
+
+    Args:
+        name: one that is not there yet.
+        image_size: side of the input in pixels, unless another is asked for.
+        mean: subtracted from images in [0, 1], per channel.
+        std: what they are divided by then.
+        weights: its own weights, which `auto` stands for: a state dict file, or random, as the function draws them.
+    """
+
+    def register(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+        if name in (*_NAMES, *_OWN) or name.startswith("timm:"):
+            raise BadInputError(f"there is a backbone called {name!r} already")
+        _OWN[name] = _Own(make, image_size, mean, std, weights)
+        return make
+
+    return register
+
+
 def load_backbone(
     name: str = DEFAULT_BACKBONE, *, weights: str = "auto", image_size: int | None = None, seed: int = 0
 ) -> Backbone:
     """A backbone by name.
 
     Args:
-        name: efficientnet-lite0, resnet18, or timm:NAME for any timm model with batch-norm.
+        name: efficientnet-lite0, resnet18, timm:NAME for any timm model with batch-norm, or one that was registered.
         weights: auto (the backbone's own: packaged for efficientnet-lite0, random for resnet18, timm's download for
-            timm:NAME), random, or the path of a state dict (.safetensors, .pt, .pth); a classifier in it is left out.
+            timm:NAME, as it was registered for others), random, or the path of a state dict (.safetensors, .pt, .pth);
+            a classifier in it is left out.
         image_size: side of the input in pixels; the backbone's own if not given.
         seed: decides random weights.
     """
@@ -115,8 +164,10 @@ def load_backbone(
             return _resnet18(weights, image_size or 84, seed)
         if name.startswith("timm:"):
             return _timm(name, weights, image_size, seed)
+        if name in _OWN:
+            return _own(name, weights, image_size, seed)
     raise BadInputError(
-        f"unknown backbone {name!r}: efficientnet-lite0, resnet18, or timm:NAME (any timm model with batch-norm)"
+        f"unknown backbone {name!r}: {', '.join((*_NAMES, *_OWN))}, or timm:NAME (any timm model with batch-norm)"
     )
 
 
@@ -189,14 +240,38 @@ def _timm(name: str, weights: str, image_size: int | None, seed: int) -> Backbon
         heads = configuration["classifier"]
         source, pretraining = _load_file(network, weights, *([heads] if isinstance(heads, str) else heads))
     size = image_size or int(configuration["input_size"][-1])
-    layers = batch_norm_layers(network)
-    if not layers:
-        raise BadInputError(f"{name} has no batch-norm for FiLM to modulate; choose a model with batch-norm")
-    with torch.no_grad():
-        width = int(network.eval()(torch.zeros(1, 3, size, size)).shape[1])
+    layers, width = _all_batch_norms(name, network), _width(name, network, size)
     mean, std = (tuple(float(v) for v in configuration[key]) for key in ("mean", "std"))
     info = BackboneInfo(name, size, mean, std, width, source, pretraining)  # type: ignore[arg-type]
     return Backbone(network, info, layers)
+
+
+def _own(name: str, weights: str, image_size: int | None, seed: int) -> Backbone:
+    own = _OWN[name]
+    network, size = own.make(), image_size or own.image_size
+    wanted = own.weights if weights == "auto" else weights
+    source, pretraining = _random(seed) if wanted == "random" else _load_file(network, wanted)
+    layers, width = _all_batch_norms(name, network), _width(name, network, size)
+    info = BackboneInfo(name, size, own.mean, own.std, width, source, pretraining)
+    return Backbone(network, info, layers)
+
+
+def _width(name: str, network: nn.Module, image_size: int) -> int:
+    """How many features the network has."""
+    with torch.no_grad():
+        features: Tensor = network.eval()(torch.zeros(1, 3, image_size, image_size))
+    if features.ndim != 2:
+        raise BadInputError(
+            f"{name} must give features of shape images x width, and gives {tuple(features.shape)} for one image"
+        )
+    return int(features.shape[1])
+
+
+def _all_batch_norms(name: str, network: nn.Module) -> tuple[FilmLayer, ...]:
+    layers = batch_norm_layers(network)
+    if not layers:
+        raise BadInputError(f"{name} has no batch-norm for FiLM to modulate; choose a model with batch-norm")
+    return layers
 
 
 def batch_norm_layers(

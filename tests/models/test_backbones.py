@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from models.small import small_backbone
+from models.small import TwoLayers, small_backbone
 from safetensors.torch import save_file
 from torch import nn
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.models import backbones
+from cl_cnaps.models.backbones import backbone as register
 from cl_cnaps.models.backbones import load_backbone
+from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.weights import save_weights
 
 
 def test_each_says_what_it_is() -> None:
@@ -140,3 +144,53 @@ def test_always_in_inference_mode_and_frozen() -> None:
     backbone = small_backbone().train()
     assert not any(module.training for module in backbone.modules())
     assert not any(parameter.requires_grad for parameter in backbone.parameters())
+
+
+class TestOneOfYourOwn:
+    @pytest.fixture(autouse=True)
+    def registry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(backbones, "_OWN", {})
+
+    def test_it_is_loaded_by_name(self) -> None:
+        register("two-layers", image_size=32, mean=(0.1, 0.2, 0.3))(TwoLayers)
+        drawn = load_backbone("two-layers", seed=3)
+        assert (drawn.info.name, drawn.info.image_size, drawn.info.width) == ("two-layers", 32, 10)
+        assert drawn.info.mean == (0.1, 0.2, 0.3)
+        assert (drawn.info.weights_source, drawn.info.pretraining) == (
+            "random initialisation (seed 3)",
+            "none",
+        )
+        assert [layer.name for layer in drawn.film_layers] == ["bn1", "bn2"]
+        assert load_backbone("two-layers", seed=3).digest() == drawn.digest()
+        assert load_backbone("two-layers", seed=4).digest() != drawn.digest()
+        assert load_backbone("two-layers", image_size=64).info.image_size == 64
+
+    def test_its_own_weights_are_a_file(self, tmp_path: Path) -> None:
+        network = TwoLayers()
+        save_file(network.state_dict(), tmp_path / "two.safetensors")
+        register("two-layers", image_size=32, weights=str(tmp_path / "two.safetensors"))(TwoLayers)
+        loaded = load_backbone("two-layers")
+        assert loaded.digest() == backbones.state_digest(network.state_dict())
+        assert (loaded.info.weights_source, loaded.info.pretraining) == (
+            "two.safetensors",
+            "as two.safetensors was trained",
+        )
+        assert load_backbone("two-layers", weights="random").info.pretraining == "none"
+
+    def test_weight_files_of_models_on_it(self, tmp_path: Path) -> None:
+        register("two-layers", image_size=32)(TwoLayers)
+        model = load_model("simple", backbone="two-layers", weights="none", seed=1).model
+        save_weights(tmp_path / "mine.safetensors", model, {})
+        again = load_model("simple", weights=tmp_path / "mine.safetensors").model
+        assert again.backbone.digest() == model.backbone.digest()
+
+    def test_what_cannot_be_one(self) -> None:
+        for taken in ("resnet18", "efficientnet-lite0", "timm:mine"):
+            with pytest.raises(BadInputError, match=f"a backbone called '{taken}' already"):
+                register(taken, image_size=32)(TwoLayers)
+        register("bare", image_size=32)(lambda: nn.Sequential(nn.Conv2d(3, 4, 32), nn.Flatten()))
+        with pytest.raises(BadInputError, match="bare has no batch-norm"):
+            load_backbone("bare")
+        register("maps", image_size=32)(lambda: nn.Sequential(nn.Conv2d(3, 4, 31), nn.BatchNorm2d(4)))
+        with pytest.raises(BadInputError, match=r"images x width, and gives \(1, 4, 2, 2\)"):
+            load_backbone("maps")
