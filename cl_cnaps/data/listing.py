@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cl_cnaps.data.catalog import CATALOG
 from cl_cnaps.data.finding import open_source
+from cl_cnaps.data.openers import OPENERS
 from cl_cnaps.data.registered import registered
 from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.errors import ClCnapsError, MissingDataError
@@ -62,7 +63,7 @@ class Row:
 
 def listing(root: Path) -> list[Row]:
     """Every published set, then everything registered, in the data root."""
-    return [_row(name, root) for name in (*CATALOG, *sorted(registered(root)))]
+    return [_row(name, root) for name in (*CATALOG, *sorted({*registered(root), *OPENERS}))]
 
 
 def _row(name: str, root: Path) -> Row:

@@ -25,12 +25,17 @@ def registered(root: Path) -> dict[str, Path]:
         raise BadInputError(f"{file} is damaged ({error}); mend or remove it") from error
 
 
-def register(name: str, path: Path, root: Path, *, replace: bool = False) -> None:
-    """Note that `name` means what is at `path`."""
+def check_name(name: str) -> None:
+    """Refuse what would hide a published set or could not be written in a command."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise BadInputError(f"{name!r} cannot be a name: use letters, digits, and . _ - after the first")
     if known_set(name) is not None:
         raise BadInputError(f"{name} is the name of a published data set; choose another")
+
+
+def register(name: str, path: Path, root: Path, *, replace: bool = False) -> None:
+    """Note that `name` means what is at `path`."""
+    check_name(name)
     entries = registered(root)
     if name in entries and not replace:
         raise BadInputError(
