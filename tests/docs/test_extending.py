@@ -1,0 +1,179 @@
+"""docs/extending.md: each of its files really adds what it says, and each of its commands runs with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from package.digits import save_digits
+from safetensors.torch import save_file
+
+from cl_cnaps.active.acquisition import STRATEGIES
+from cl_cnaps.commands.main import main
+from cl_cnaps.continual.encodings import ENCODINGS, StreamEncoding
+from cl_cnaps.data.openers import OPENERS
+from cl_cnaps.gaussian import MEANS_ALONE, RULES
+from cl_cnaps.models import backbones
+
+PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+
+SMALL = {
+    "stream": "--shots 3 --queries 3 --runs 1 --no-plots --json",
+    "evaluate": "--tasks 2 --queries 2 --workers 0 --json",
+    "active": "--initial 2 --per-round 2 --rounds 2 --runs 1 --pool 4 --test 3 --adaptation none "
+    "--workers 0 --no-plots --json",
+    "data": "",
+}
+"""What makes a command of the page a matter of a second; later options win."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading's Python files and the commands below it."""
+
+    files: list[str]
+    commands: list[str]
+
+
+def section(title: str) -> Section:
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    files = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return Section(files, [line for block in blocks for line in block.splitlines()])
+
+
+@pytest.fixture(autouse=True)
+def registries_as_they_were() -> Iterator[None]:
+    tables: list[dict[str, Any]] = [STRATEGIES, ENCODINGS, OPENERS, RULES, backbones._OWN]
+    before, means_alone = [dict(table) for table in tables], set(MEANS_ALONE)
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+    MEANS_ALONE.intersection_update(means_alone)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CL_CNAPS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("CL_CNAPS_CACHE", str(tmp_path / "cache"))
+
+
+def load(file: str) -> None:
+    """What importing mine.py does; `main()` is left to `run`."""
+    assert file.endswith('if __name__ == "__main__":\n    main()\n')
+    names: dict[str, Any] = {"__name__": "mine"}
+    exec(compile(file, "mine.py", "exec"), names)
+    assert names["main"] is main
+
+
+def run(command: str) -> list[dict[str, Any]]:
+    """What a command of the page prints, as `mine.py` runs it, made small."""
+    said = shlex.split(re.sub(r"^(cl-cnaps|python mine\.py) ", "", command))
+    result = CliRunner().invoke(main, [*said, *shlex.split(SMALL[said[0]])])
+    assert result.exit_code == 0, f"{command}: {result.output}"
+    return [json.loads(line) for line in result.stdout.splitlines()] if said[0] != "data" else []
+
+
+def refused(command: str) -> str:
+    result = CliRunner().invoke(main, shlex.split(command))
+    assert result.exit_code != 0
+    return " ".join(result.output.split())
+
+
+def test_every_section_is_tested_here() -> None:
+    assert re.findall(r"^## (.*)$", PAGE, re.MULTILINE) == [
+        "A backbone",
+        "A task encoding",
+        "A metric",
+        "An acquisition function",
+        "A data set",
+    ]
+
+
+def test_a_backbone() -> None:
+    import timm  # after cl_cnaps, which mends torchvision's import
+
+    page = section("A backbone")
+    network = timm.create_model("mobilenetv3_small_050", pretrained=False)
+    save_file(network.state_dict(), "mobilenet.safetensors")
+    of_timm, of_ours = page.commands
+    (single, _) = run(of_timm)
+    assert (single["backbone"], single["backbone_pretraining"]) == (
+        "timm:mobilenetv3_small_050",
+        "as mobilenet.safetensors was trained",
+    )
+    assert "unknown backbone 'tiny': efficientnet-lite0, resnet18, or" in refused("stream --backbone tiny")
+    (file,) = page.files
+    load(file)
+    (single, _) = run(of_ours)
+    assert (single["backbone"], single["backbone_pretraining"]) == ("tiny", "none")
+
+
+def test_a_task_encoding() -> None:
+    page = section("A task encoding")
+    (file,), (command,) = page.files, page.commands
+    assert "'fading' is not one of 'moving', 'first'" in refused("stream --encoding fading")
+    load(file)
+    zeros, ones = torch.zeros(64), torch.ones(64)
+    torch.testing.assert_close(StreamEncoding("fading").observe(zeros).observe(ones).value, 0.1 * ones)
+    # The adaptation is untrained, and this generator's is not the identity: the encoding decides the features.
+    slight = "--backbone resnet18 --weights none --image-size 32"
+    fading, moving = (run(f"{said} {slight}") for said in (command, command.replace("fading", "moving")))
+    assert [row["encoding"] for row in fading] == ["fading", "fading"]
+    assert [row["encoding"] for row in moving] == ["moving", "moving"]
+    assert fading[0]["record"] != moving[0]["record"]
+
+
+def test_a_metric() -> None:
+    page = section("A metric")
+    (file,), (stream, evaluate) = page.files, page.commands
+    assert "'chebyshev' is not one of 'mahalanobis', " in refused("evaluate mnist --metric chebyshev")
+    load(file)
+    slight = "--image-size 32 --adaptation none"
+    ours, cosine = (run(f"{stream} {slight} --metric {name}")[0] for name in ("chebyshev", "cosine"))
+    assert (ours["metric"], cosine["metric"]) == ("chebyshev", "cosine")
+    assert ours["final_accuracy"]["mean"] > 0.1, "better than any guess"
+    assert ours["memory_bytes"] == cosine["memory_bytes"], "means alone"
+    assert {row["metric"] for row in run(f"{evaluate} {slight} --ways 5 --shots 1")} == {"chebyshev"}
+
+
+def test_an_acquisition_function() -> None:
+    page = section("An acquisition function")
+    (file,), (command,) = page.files, page.commands
+    load(file)
+    assert [row["strategy"] for row in run(f"{command} --image-size 32")] == ["random", "margin"]
+
+
+def test_a_data_set_in_folders(tmp_path: Path) -> None:
+    for digit in (1, 7):
+        save_digits(digit, 8, 0, tmp_path / "mushrooms", tmp_path / "none")
+    shutil.make_archive("mushrooms", "zip", tmp_path / "mushrooms")
+    commands = [line for line in section("A data set").commands if line.startswith("cl-cnaps")]
+    slight = " --image-size 32 --adaptation none"
+    stream, added, evaluate = (run(line + ("" if " data " in line else slight)) for line in commands)
+    assert [row["benchmark"] for row in stream] == ["folder:mushrooms.zip"] * 2
+    assert added == []
+    assert [(row["data_set"], row["shots"]) for row in evaluate] == [("mushrooms", 1), ("mushrooms", 2)]
+
+
+def test_a_data_set_from_code() -> None:
+    page = section("A data set")
+    (file,) = page.files
+    assert "no data set called 'small-digits'" in refused("stream --benchmark small-digits")
+    load(file)
+    commands = [line for line in page.commands if line.startswith("python mine.py")]
+    slight = " --image-size 32 --adaptation none"
+    for line in commands:
+        for row in run(line + slight):
+            assert "8 x 8 digits of scikit-learn" in row["data_source"]
