@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
-from package.digits import save_digits
+from data.pictures import class_folders, zipped
 from safetensors.torch import save_file
 
 from cl_cnaps.active.acquisition import STRATEGIES
@@ -156,9 +155,7 @@ def test_an_acquisition_function() -> None:
 
 
 def test_a_data_set_in_folders(tmp_path: Path) -> None:
-    for digit in (1, 7):
-        save_digits(digit, 8, 0, tmp_path / "mushrooms", tmp_path / "none")
-    shutil.make_archive("mushrooms", "zip", tmp_path / "mushrooms")
+    zipped(class_folders(tmp_path / "photos", {"edible": 8, "not": 8}), tmp_path / "mushrooms.zip")
     commands = [line for line in section("A data set").commands if line.startswith("cl-cnaps")]
     slight = " --image-size 32 --adaptation none"
     stream, added, evaluate = (run(line + ("" if " data " in line else slight)) for line in commands)
