@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 from types import TracebackType
 from typing import Any
 
@@ -39,8 +40,9 @@ class RayEngine:
                 'the engine ray needs the package ray: pip install "cl-cnaps[ray]", or pip install ray'
             ) from None
         try:
+            _knock(self._address)
             ray.init(address=self._address or "auto", log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             where = f"at {self._address}" if self._address else "on this machine"
             raise ClCnapsError(
                 f"there is no Ray cluster {where} ({str(error).splitlines()[0]}); `ray start --head` starts one, "
@@ -73,3 +75,10 @@ class RayEngine:
             reason = f"the task was lost on the cluster ({type(error).__name__})"
             answer = Failure(reason, f"{reason}\n{error}")
         return number, answer
+
+
+def _knock(address: str | None) -> None:
+    """Refuse an address where nobody listens at once; Ray would go on trying for many minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
