@@ -23,8 +23,9 @@ def row_name(summary: Mapping[str, Any]) -> str:
     return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
 
 
-def row_order(summary: Mapping[str, Any]) -> tuple[int, str, int]:
-    """Sorts the CNAPS models first, their encodings as in the paper; then baselines by name."""
+def row_order(summary: Mapping[str, Any]) -> tuple[int, str, bool, int]:
+    """Sorts the CNAPS models first, their encodings as in the paper, frozen features last; then baselines by name."""
     model, encoding = summary["model"], summary["encoding"]
     rank = CNAPS_ORDER.index(model) if model in CNAPS_ORDER else len(CNAPS_ORDER)
-    return rank, model, ENCODING_ORDER.index(encoding) if encoding in ENCODING_ORDER else -1
+    frozen = summary["adaptation"] == "none"
+    return rank, model, frozen, ENCODING_ORDER.index(encoding) if encoding in ENCODING_ORDER else -1

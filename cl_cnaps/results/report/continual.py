@@ -213,7 +213,7 @@ def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
     }
 
 
-def _order(stream: Stream) -> tuple[tuple[int, str, int], int, str]:
+def _order(stream: Stream) -> tuple[tuple[int, str, bool, int], int, str]:
     """By model, then the paper's benchmarks in its order."""
     summary = stream.panels[0].summary
     known, benchmark = list(PAPER_BENCHMARKS), summary["benchmark"]
