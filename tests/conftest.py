@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is not a failing property.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 # Tests run in several processes: each, and whatever it starts, keeps to one thread. Torch is not imported yet.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
