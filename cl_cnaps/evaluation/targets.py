@@ -12,6 +12,7 @@ from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.evaluation.evaluation_sets import EvaluationSet, evaluation_set
 from cl_cnaps.evaluation.meta_dataset import COLUMNS, Column, Domain, column
 from cl_cnaps.evaluation.tasks import TaskShape
+from cl_cnaps.paths import data_root
 
 META_DATASET = "meta-dataset"
 MINI_TIERED = ("mini-imagenet", "tiered-imagenet")
@@ -132,6 +133,8 @@ def _find(known: Column, specs: Path | None) -> TargetSet | Missing:
             continue
         tasks_of = evaluation_set(source, specs=specs, spec_name=known.name)
         return TargetSet(known.name, known.title, known.domain, tasks_of)
+    # Records are passed on: they name what is missing, not the folders of the machine where it was looked for.
+    reason = reason.replace(str(data_root()), "the data root")
     return Missing(known.name, known.title, known.domain, reason)
 
 

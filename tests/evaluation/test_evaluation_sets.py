@@ -130,7 +130,7 @@ def test_meta_dataset_is_what_is_there_and_the_rest_is_missing(textures: Path) -
     assert [one.domain for one in target.sets] == ["in", "in", "out"]
     assert [one.stand_in for one in target.sets] == ["mini-imagenet", None, None]
     assert len(target.missing) == len(COLUMNS) - 3
-    assert "Omniglot characters is not in" in target.missing[0].reason
+    assert "Omniglot characters is not in the data root" in target.missing[0].reason
 
 
 def test_official_specifications_on_real_images(shared_data: Path) -> None:

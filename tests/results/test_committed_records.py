@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,13 @@ RECORDS = list(records_under(Path(__file__).parents[2] / "results"))
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.name}-{record.id}")
 def test_names_are_digests_of_configurations(record: Record) -> None:
     assert config_digest(record.config).startswith(record.id)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.name}-{record.id}")
+def test_records_name_no_folder_of_the_machine_that_made_them(record: Record) -> None:
+    for part in ("config", "environment", "summary"):
+        text = (record.path / f"{part}.json").read_text()
+        assert not re.search(r'[" ]/(home|root|tmp|work|Users|mnt|data)/', text), part
 
 
 @pytest.mark.parametrize(
