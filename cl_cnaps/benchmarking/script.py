@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from cl_cnaps.benchmarking.figures import Figure
 from cl_cnaps.benchmarking.machine import load, warnings_about
+from cl_cnaps.torch_setup import set_up_torch
 
 NAMES = ("head", "embed", "stream", "loading", "growth", "evaluate", "metatrain")
 """Each is a module of this package with a function `measure`."""
@@ -20,7 +21,7 @@ def measured(name: str, *, quick: bool, threads: int) -> Iterator[Figure]:
     import torch
 
     torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
+    set_up_torch()
     yield from importlib.import_module(f"cl_cnaps.benchmarking.{name}").measure(quick)
 
 

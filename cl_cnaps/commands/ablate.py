@@ -100,8 +100,8 @@ def ablate(
       cl-cnaps ablate transduction --sources omniglot,dtd --weights plus=runs/metatrain/plus/weights.safetensors
       cl-cnaps ablate queries
     """
-    from cl_cnaps.commands.torch_setup import set_up_torch
     from cl_cnaps.results.ablation_run import AblationRun, run_ablation
+    from cl_cnaps.torch_setup import set_up_torch
 
     set_up_torch()
     with task_bars(quiet or as_json) as watch:

@@ -146,8 +146,8 @@ def active(
     cl-cnaps active --source folder:photos.zip --strategy random,entropy --per-round 5
     cl-cnaps active --source omniglot --paper --adaptation both --weights my-weights
     """
-    from cl_cnaps.commands.torch_setup import set_up_torch
     from cl_cnaps.results.active_run import run_and_record
+    from cl_cnaps.torch_setup import set_up_torch
 
     set_up_torch()
     run = run_of_options(reach=reach, **asked)

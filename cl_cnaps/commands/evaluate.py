@@ -89,7 +89,9 @@ def evaluate(workers: int | None, out: Path, plots: bool, quiet: bool, as_json: 
       cl-cnaps evaluate folder:photos.zip --ways 5 --shots 1,5
     """
     from cl_cnaps.results.few_shot_run import prepare_few_shot
+    from cl_cnaps.torch_setup import set_up_torch
 
+    set_up_torch()
     prepared = prepare_few_shot(run_of_options(**asked))
     with task_bars(quiet or as_json) as watch:
         record = prepared.run(

@@ -59,8 +59,8 @@ def metatrain(
       cl-cnaps metatrain benchmarks/training/simple-resnet18-meta-dataset.toml --specs specs --backbone-weights b.pt
       torchrun --nproc-per-node 4 --no-python cl-cnaps metatrain RECIPE.toml
     """
-    from cl_cnaps.commands.torch_setup import set_up_torch
     from cl_cnaps.results.environment import code_version
+    from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.building import build_model
     from cl_cnaps.training.export import export
     from cl_cnaps.training.metatrain import Ending, MetaTraining

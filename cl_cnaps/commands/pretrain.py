@@ -55,12 +55,12 @@ def pretrain(
       cl-cnaps pretrain benchmarks/training/pretrain-resnet18-imagenet.toml --specs specs
     """
     from cl_cnaps.commands.metatrain import EXIT_INTERRUPTED, EXIT_NOT_FINITE
-    from cl_cnaps.commands.torch_setup import set_up_torch
     from cl_cnaps.data import Source, open_source, packed
     from cl_cnaps.data.source import total
     from cl_cnaps.models.backbones import load_backbone
     from cl_cnaps.models.loading import resolve_device
     from cl_cnaps.results.environment import code_version
+    from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.class_pools import class_pool
     from cl_cnaps.training.image_batches import ImageBatches
     from cl_cnaps.training.metatrain import Ending

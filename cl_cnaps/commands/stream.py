@@ -117,8 +117,8 @@ def stream(
     cl-cnaps stream --variant feot
     cl-cnaps stream --model ewc --baseline-on network
     """
-    from cl_cnaps.commands.torch_setup import set_up_torch
     from cl_cnaps.results.stream_run import run_and_record
+    from cl_cnaps.torch_setup import set_up_torch
 
     set_up_torch()
     run = run_of_options(encoding=encoding, **asked)

@@ -108,8 +108,8 @@ def _option(option: click.Option, value: Scalar, where: str) -> list[str]:
 
 class _Stream:
     def __init__(self, asked: dict[str, Any]) -> None:
-        from cl_cnaps.commands.torch_setup import set_up_torch
         from cl_cnaps.results.stream_run import prepare_stream
+        from cl_cnaps.torch_setup import set_up_torch
 
         if asked["encoding"] == "all":
             raise BadInputError("a run has one encoding: list them in the recipe's grid in place of all")
@@ -138,7 +138,9 @@ def _stream_headlines(record: Record, _paper: Paper) -> list[Headline]:
 class _Evaluate:
     def __init__(self, asked: dict[str, Any]) -> None:
         from cl_cnaps.results.few_shot_run import prepare_few_shot
+        from cl_cnaps.torch_setup import set_up_torch
 
+        set_up_torch()
         self._prepared = prepare_few_shot(evaluate.run_of_options(**asked))
 
     def place(self, out: Path) -> Path:
@@ -163,8 +165,8 @@ def _task_headline(before: str, entry: Mapping[str, Any], column: str = "paper")
 
 class _Active:
     def __init__(self, asked: dict[str, Any]) -> None:
-        from cl_cnaps.commands.torch_setup import set_up_torch
         from cl_cnaps.results.active_run import prepare_active
+        from cl_cnaps.torch_setup import set_up_torch
 
         set_up_torch()
         download = asked.pop("download")
@@ -207,8 +209,8 @@ def _active_headlines(record: Record, _paper: Paper) -> list[Headline]:
 
 class _Ablate:
     def __init__(self, asked: dict[str, Any]) -> None:
-        from cl_cnaps.commands.torch_setup import set_up_torch
         from cl_cnaps.results.ablation_run import AblationRun, prepare_ablation
+        from cl_cnaps.torch_setup import set_up_torch
 
         set_up_torch()
         self._prepared = prepare_ablation(AblationRun(**asked))

@@ -21,6 +21,7 @@ import torch
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.torch_setup import set_up_torch
 
 Unit = TypeVar("Unit", contravariant=True)
 Result = TypeVar("Result", covariant=True)
@@ -119,6 +120,7 @@ class _Process:
 
 def _start(model: bytes, compiled: bool) -> None:
     torch.set_num_threads(1)
+    set_up_torch()
     _Process.model = pickle.loads(model)
     if compiled:
         _Process.model.compile_embedding()

@@ -1,0 +1,34 @@
+"""Processes that compute keep the memory they free."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, sys, torch
+from cl_cnaps.torch_setup import set_up_torch
+if sys.argv[1] == "set":
+    set_up_torch()
+torch.zeros(10_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    torch.zeros(10_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(how: str) -> int:
+    done = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc is told")
+def test_freed_memory_is_used_again() -> None:
+    pages = 10_000_000 * 4 // resource.getpagesize()
+    assert faults("plain") > pages, "without the setting every tensor's pages are new: the test would prove nothing"
+    assert faults("set") < pages // 10
