@@ -142,7 +142,8 @@ def _images(source: CountedSource) -> tuple[EvaluationSet, Mapping[str, int] | N
     table = ClassTable.of({name: sum(both) for name, both in counts.items()})
     chosen = f"all {len(table)} classes; labels from the split train, test images from the split test"
     images = EpisodeImages(source, pieces)
-    return EvaluationSet(images, SplitSpec(table), chosen), {name: a for name, (a, _) in counts.items()}
+    tasks_of = EvaluationSet(images, SplitSpec(table), chosen, held_out=False)
+    return tasks_of, {name: a for name, (a, _) in counts.items()}
 
 
 def _tasks(tasks_of: EvaluationSet, alphabets: Sequence[str] | None, *, everything: bool) -> tuple[Task, ...]:

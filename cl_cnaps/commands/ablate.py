@@ -60,6 +60,7 @@ def _by_row(_context: click.Context, _option: click.Parameter, given: tuple[str,
 @options.backbone
 @options.image_size
 @options.workers
+@options.keep_features
 @options.seed
 @options.device
 @options.out("runs")
@@ -74,6 +75,7 @@ def _by_row(_context: click.Context, _option: click.Parameter, given: tuple[str,
 def ablate(
     which: str,
     workers: int | None,
+    keep: Path | None,
     out: Path,
     resume: bool,
     plots: bool,
@@ -106,7 +108,7 @@ def ablate(
     set_up_torch()
     with task_bars(quiet or as_json) as watch:
         record = run_ablation(
-            AblationRun(which=which, **asked), out, workers=workers, resume=resume, watch=watch
+            AblationRun(which=which, **asked), out, workers=workers, resume=resume, watch=watch, keep=keep
         )
     figures: list[Path] = []
     if plots:

@@ -68,6 +68,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 )
 @options.specs
 @options.workers
+@options.keep_features
 @options.compiling
 @options.seed
 @options.device
@@ -75,7 +76,9 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
 @options.quiet
 @options.as_json
-def evaluate(workers: int | None, out: Path, plots: bool, quiet: bool, as_json: bool, **asked: Any) -> None:
+def evaluate(
+    workers: int | None, keep: Path | None, out: Path, plots: bool, quiet: bool, as_json: bool, **asked: Any
+) -> None:
     """Measure accuracy on many few-shot tasks.
 
     TARGET is meta-dataset (all of its data sets that are there), mini-imagenet, tiered-imagenet, or any source:
@@ -95,7 +98,7 @@ def evaluate(workers: int | None, out: Path, plots: bool, quiet: bool, as_json: 
     prepared = prepare_few_shot(run_of_options(**asked))
     with task_bars(quiet or as_json) as watch:
         record = prepared.run(
-            out, workers=workers, watch=watch, each=_print_line if as_json else _say_nothing
+            out, workers=workers, watch=watch, each=_print_line if as_json else _say_nothing, keep=keep
         )
     figures: list[Path] = []
     if plots:

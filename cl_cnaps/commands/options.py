@@ -170,6 +170,17 @@ def variant(function: F) -> F:
     )(function)
 
 
+def keep_features(function: F) -> F:
+    """`--keep-features` of few-shot tasks."""
+    return click.option(
+        "--keep-features",
+        "keep",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder to keep the features of adapted tasks in, and to take those from that are there: another metric, "
+        "variant or ablation on the same tasks then embeds nothing. 5 KB an image; yours to delete.",
+    )(function)
+
+
 def specs(function: F) -> F:
     """`--specs` of few-shot tasks."""
     return click.option(

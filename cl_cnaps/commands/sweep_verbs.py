@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cl_cnaps.sweeps.recipe import Options, Paper, Scalar
     from cl_cnaps.sweeps.table import Headline
 
-SWEEPS_OWN = ("out", "resume", "workers", "plots", "quiet", "json")
+SWEEPS_OWN = ("out", "resume", "workers", "keep-features", "plots", "quiet", "json")
 """Options of verbs that the sweep decides."""
 
 

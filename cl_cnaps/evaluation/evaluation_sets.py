@@ -44,6 +44,8 @@ class EvaluationSet:
     classes: SplitSpec
     chosen: str
     """Which classes these are, and by which rule, as a person is told it."""
+    held_out: bool
+    """Whether these are classes set apart for testing, and not all that there are."""
 
     @property
     def name(self) -> str:
@@ -95,8 +97,9 @@ def _by_specification(
 ) -> EvaluationSet:
     """The test classes of a specification that has been restricted to what is there."""
     split, left_out = _usable(sampling_split(there, "TEST", tuple(class_labels(there)), there.images))
+    held_out = len(split.classes) >= FEWEST_CLASSES
     names, test, all_test = official.name, len(there.classes["TEST"]), len(official.classes["TEST"])
-    if len(split.classes) < FEWEST_CLASSES:
+    if not held_out:
         everything = ClassTable.of({label: sum(p.count for p in parts) for label, parts in pieces.items()})
         split, left_out = _usable(SplitSpec(everything))
         chosen = (
@@ -107,7 +110,7 @@ def _by_specification(
         chosen = f"{len(split.classes):,} of the {all_test:,} test classes of the specification {names}"
     else:
         chosen = f"the {len(split.classes):,} test classes of the specification {names}"
-    return _made(source, pieces, split, chosen + left_out, invert)
+    return _made(source, pieces, split, chosen + left_out, invert=invert, held_out=held_out)
 
 
 def _by_rule(source: CountedSource, known: KnownSet | None) -> EvaluationSet:
@@ -128,14 +131,16 @@ def _by_rule(source: CountedSource, known: KnownSet | None) -> EvaluationSet:
         chosen += f" of the split {split}"
     elif known is not None and known.spec is not None:
         chosen += ", without a specification that says which are for testing"
-    return _made(source, pieces, usable, chosen + left_out, _inverted(known))
+    return _made(
+        source, pieces, usable, chosen + left_out, invert=_inverted(known), held_out=split is not None
+    )
 
 
 def _made(
-    source: CountedSource, pieces: Pieces, split: SplitSpec, chosen: str, invert: bool
+    source: CountedSource, pieces: Pieces, split: SplitSpec, chosen: str, *, invert: bool, held_out: bool
 ) -> EvaluationSet:
     taken = {label: pieces[label] for label in split.classes.names}
-    return EvaluationSet(EpisodeImages(source, taken, invert=invert), split, chosen)
+    return EvaluationSet(EpisodeImages(source, taken, invert=invert), split, chosen, held_out)
 
 
 def _pieces(source: CountedSource, splits: tuple[str, ...]) -> Pieces:

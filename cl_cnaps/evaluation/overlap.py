@@ -1,13 +1,14 @@
-"""What a backbone may have seen of a data set's test classes before it was ever asked about them."""
+"""What a backbone, or an adaptation, may have seen of a data set's test classes before it was asked about them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Whether most test classes, or all, were among those the backbone was trained on; and in words."""
+    """Whether test classes were among those that were trained on (of a backbone: most or all); and in words."""
 
     seen: bool
     words: str
@@ -44,3 +45,21 @@ def seen_in_pretraining(data_set: str, pretraining: str) -> Overlap:
         unknown = "not known; compare the classes with those of ImageNet-1k"
         return Overlap(data_set in _SEEN, _IMAGENET.get(data_set, unknown))
     return Overlap(False, "not known")
+
+
+def seen_in_training(data_set: str, *, held_out: bool, trained_on: Mapping[str, int] | None) -> Overlap:
+    """What an adaptation may have seen of a data set's test classes.
+
+    Args:
+        data_set: its name.
+        held_out: whether the test classes are those that the data set sets apart for testing.
+        trained_on: classes of each data set that the adaptation was trained on; None if that is not known.
+    """
+    if trained_on is None:
+        return Overlap(False, "not known")
+    if data_set not in trained_on:
+        return Overlap(False, "none" if trained_on else "none, as no adaptation was trained")
+    classes = f"{trained_on[data_set]:,} of its classes"
+    if held_out:
+        return Overlap(False, f"none of the test classes; {classes} that are not for testing were trained on")
+    return Overlap(True, f"{classes} were trained on, and are among those tested")

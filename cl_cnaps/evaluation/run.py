@@ -20,6 +20,7 @@ from cl_cnaps.evaluation.accuracy import Accuracy, mean_accuracy
 from cl_cnaps.evaluation.episode_images import SPLIT
 from cl_cnaps.evaluation.evaluation_sets import EvaluationSet
 from cl_cnaps.evaluation.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, read_features
+from cl_cnaps.evaluation.kept_features import KeptFeatures
 from cl_cnaps.evaluation.methods import classifier, logits_of_methods
 from cl_cnaps.evaluation.scoring import EpisodeScore, score, task_features
 from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
@@ -78,13 +79,16 @@ def run_tasks(
     tasks: int,
     seed: int,
     progress: Progress = lambda _: None,
+    keep: Path | None = None,
 ) -> Iterator[Outcome]:
     """Score the tasks 0 to `tasks` - 1 of each shape; nothing but `seconds` depends on the number of workers.
 
     Features that do not depend on the task are embedded once for all shapes, in the first outcome's seconds.
     """
     own = (workers.model.config,)
-    every = run_methods(workers, own, tasks_of, images, shapes, tasks=tasks, seed=seed, progress=progress)
+    every = run_methods(
+        workers, own, tasks_of, images, shapes, tasks=tasks, seed=seed, progress=progress, keep=keep
+    )
     for (outcome,) in every:
         yield outcome
 
@@ -99,20 +103,25 @@ def run_methods(
     tasks: int,
     seed: int,
     progress: Progress = lambda _: None,
+    keep: Path | None = None,
 ) -> Iterator[tuple[Outcome, ...]]:
     """The same for several ways to classify on the features of the workers' model, which are embedded once for all.
 
-    For each shape an outcome of each method, in their order; `seconds` are those of all methods together.
+    For each shape an outcome of each method, in their order; `seconds` are those of all methods together. Features
+    that depend on the task are kept in the folder `keep`, if there is one, and those that are there are taken.
     """
     if tasks < 1:
         raise BadInputError(f"{tasks} tasks were asked for; 1 is the fewest")
     start = time.perf_counter()
     samplers = [make_sampler(tasks_of, shape, seed) for shape in shapes]
+    kept = None
     with features_of_all(workers, samplers, images, tasks, progress) as (rows, file):
+        if keep is not None and rows is None:
+            kept = KeptFeatures.under(keep, workers.model, images)
         for shape, sampler in zip(shapes, samplers, strict=True):
             digest = episodes_digest(sampler.episode(i) for i in range(tasks))
             scores: list[tuple[EpisodeScore, ...]] = []
-            work = ScoreTasks(sampler, images, rows, file, tuple(methods))
+            work = ScoreTasks(sampler, images, rows, file, tuple(methods), kept)
             for chunk in workers.each(work, _chunks(tasks, workers.count)):
                 scores += chunk
                 progress([first for first, *_ in chunk])
@@ -135,6 +144,8 @@ class ScoreTasks:
     """Features embedded once, and which row is which image's; without them tasks embed their own images."""
     methods: tuple[CnapsConfig, ...] = ()
     """Ways to classify; by default the model's own."""
+    kept: KeptFeatures | None = None
+    """Where features that depend on the task are found and left, if anywhere."""
     _table: Tensor | None = field(default=None, repr=False)
     _classifiers: list[CnapsModel] = field(default_factory=list, repr=False)
 
@@ -153,11 +164,9 @@ class ScoreTasks:
     def _features(self, model: CnapsModel, episode: Episode, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Features of the support and the query images."""
         if self.rows is None or self.file is None:
-            support, query = (
-                self._images(model, episode, query=False),
-                self._images(model, episode, query=True),
-            )
-            return task_features(model, support, labels, query)
+            if self.kept is None:
+                return self._embedded(model, episode, labels)
+            return self.kept.of(episode, model.device, lambda: self._embedded(model, episode, labels))
         if self._table is None:
             self._table = read_features(self.file)
         support, query = (
@@ -165,6 +174,10 @@ class ScoreTasks:
             for rows in (episode.support, episode.query)
         )
         return support, query
+
+    def _embedded(self, model: CnapsModel, episode: Episode, labels: Tensor) -> tuple[Tensor, Tensor]:
+        support, query = (self._images(model, episode, query=query) for query in (False, True))
+        return task_features(model, support, labels, query)
 
     def _images(self, model: CnapsModel, episode: Episode, *, query: bool) -> Tensor:
         rows, size = episode.query if query else episode.support, model.backbone.info.image_size

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,7 +15,7 @@ from cl_cnaps.models.backbones import DEFAULT_BACKBONE, load_backbone
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.models.variants import chosen_model, weights_model
-from cl_cnaps.models.weights import describe, find_weights, load_weights, shipped_root
+from cl_cnaps.models.weights import WeightFile, describe, find_weights, load_weights, shipped_root
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class LoadedModel:
     model: CnapsModel
     weights_source: str
     weights_digest: str | None
+    trained_on: Mapping[str, int] | None = field(default_factory=dict)
+    """How many classes of each data set its adaptation was trained on; None if its weights do not say."""
 
 
 def load_model(
@@ -142,7 +145,17 @@ def _from_file(
     if backbone is not None and made_for.backbone != backbone:
         raise ClCnapsError(f"the weights {weights} are for {made_for.backbone}, not for {backbone}")
     loaded, file = load_weights(weights, **changes)
-    return LoadedModel(loaded.to(device), f"{file.path.name} ({file.digest})", file.digest)
+    source = f"{file.path.name} ({file.digest})"
+    return LoadedModel(loaded.to(device), source, file.digest, _trained_on(loaded, file))
+
+
+def _trained_on(model: CnapsModel, file: WeightFile) -> Mapping[str, int] | None:
+    if model.config.adaptation == "none":
+        return {}
+    data = file.training.get("data")
+    if data is None:
+        return None
+    return {name: one["train"]["classes"] for name, one in data.items() if "train" in one}
 
 
 def resolve_device(name: str) -> torch.device:

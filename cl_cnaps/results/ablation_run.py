@@ -51,14 +51,21 @@ class AblationRun:
 
 
 def run_ablation(
-    asked: AblationRun, out: Path, *, workers: int | None, resume: bool, watch: Watch
+    asked: AblationRun,
+    out: Path,
+    *,
+    workers: int | None,
+    resume: bool,
+    watch: Watch,
+    keep: Path | None = None,
 ) -> AblationRecord:
     """Run an ablation and write its record.
 
     Cells that an evaluation under `out` has measured on the same tasks are taken from its record. With `resume`, so
     are the data sets that a killed run had finished, and a finished record of the same configuration as a whole.
+    Features of adapted tasks are found and left in the folder `keep`, if there is one.
     """
-    return prepare_ablation(asked).run(out, workers=workers, resume=resume, watch=watch)
+    return prepare_ablation(asked).run(out, workers=workers, resume=resume, watch=watch, keep=keep)
 
 
 def prepare_ablation(asked: AblationRun) -> PreparedAblation:
@@ -89,7 +96,9 @@ class PreparedAblation:
         """Where its record is, or will be."""
         return record_path(out, VERB, self.asked.which, self.config)
 
-    def run(self, out: Path, *, workers: int | None, resume: bool, watch: Watch) -> AblationRecord:
+    def run(
+        self, out: Path, *, workers: int | None, resume: bool, watch: Watch, keep: Path | None = None
+    ) -> AblationRecord:
         """As `run_ablation`."""
         asked, targets, parts = self.asked, self.targets, self.parts
         journal = Journal(out, VERB, asked.which, self.config, resume=resume)
@@ -102,7 +111,7 @@ class PreparedAblation:
             with Workers(model, count) as pool:
                 for target in targets:
                     for of in target.sets:
-                        _measure(asked, target, of, features, pool, known, journal, watch)
+                        _measure(asked, target, of, features, pool, known, journal, watch, keep)
         return write_ablation_record(
             out,
             asked.which,
@@ -127,6 +136,7 @@ def _measure(
     known: Sequence[FewShotRecord],
     journal: Journal,
     watch: Watch,
+    keep: Path | None,
 ) -> None:
     """Add the cells of one data set to methods that share features."""
     cells: dict[tuple[str, int], Cell] = {}
@@ -139,7 +149,7 @@ def _measure(
         unit = f"{left[0].loaded.weights_digest} {left[0].method.features} {of.name}"
         stored = journal.finished.get(unit)
         if stored is None:
-            made = _run(asked, target, of, left, pool, watch)
+            made = _run(asked, target, of, left, pool, watch, keep)
             stored = journal.add(unit, [[*place, asdict(cell)] for place, cell in made.items()])
         cells = {(key, place): Cell(**cell) for key, place, cell in stored} | cells
     for method in methods:
@@ -153,6 +163,7 @@ def _run(
     methods: Sequence[MethodCells],
     pool: Workers,
     watch: Watch,
+    keep: Path | None,
 ) -> dict[tuple[str, int], Cell]:
     loaded = methods[0].loaded
     with watch.reading(of.title, total(of.tasks_of.images)) as read:
@@ -168,6 +179,7 @@ def _run(
             tasks=asked.tasks,
             seed=asked.seed,
             progress=progress,
+            keep=keep,
         )
         for place, outcomes in enumerate(every):
             for method, outcome in zip(methods, outcomes, strict=True):

@@ -14,7 +14,7 @@ from cl_cnaps.active.run import Curves
 from cl_cnaps.episodes import episodes_digest
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.evaluation.frozen import constant_film
-from cl_cnaps.evaluation.overlap import seen_in_pretraining
+from cl_cnaps.evaluation.overlap import seen_in_pretraining, seen_in_training
 from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.results.active_curves import curve_figures
 from cl_cnaps.results.continual import Array
@@ -162,6 +162,7 @@ def _entries(
 ) -> Iterator[Entry]:
     model, info = loaded.model.config, loaded.model.backbone.info
     overlap = seen_in_pretraining(plan.source, info.pretraining)
+    trained = seen_in_training(plan.source, held_out=plan.tasks_of.held_out, trained_on=loaded.trained_on)
     protocol = asdict(plan.protocol)
     for number, task in enumerate(plan.tasks):
         mine = sorted((one for one in found if one.unit.task == number), key=lambda one: one.unit.run)
@@ -202,6 +203,8 @@ def _entries(
                 "backbone_pretraining": info.pretraining,
                 "seen_in_pretraining": overlap.words,
                 "classes_seen_in_pretraining": overlap.seen,
+                "seen_in_training": trained.words,
+                "classes_seen_in_training": trained.seen,
             }
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.active import Entry
 from cl_cnaps.results.active_curves import BASELINE
-from cl_cnaps.results.few_shot_tables import SEEN_MARK
+from cl_cnaps.results.few_shot_tables import SEEN_MARK, seen
 from cl_cnaps.results.wording import ABSENT, count, method_name, percent
 
 FEATURES = {"film": "adapted", "none": "frozen (FFE)"}
@@ -31,7 +31,7 @@ class _Column:
 
 def _seen_source(entry: Entry) -> str:
     source: str = entry["source"]
-    return source + (SEEN_MARK if entry["classes_seen_in_pretraining"] else "")
+    return source + (SEEN_MARK if seen(entry) else "")
 
 
 # What the rows share is said once, above the table; what differs gets a column.
@@ -149,8 +149,11 @@ def active_notes(entries: Sequence[Entry]) -> list[str]:
     if max(entry["runs"] for entry in entries) > 1:
         notes.append("±: 95 % interval over runs (Student's t).")
     if any(entry["classes_seen_in_pretraining"] for entry in entries):
-        seen = {e["seen_in_pretraining"] for e in entries if e["classes_seen_in_pretraining"]}
-        notes.append(f"{SEEN_MARK} classes not new to the backbone: {'; '.join(sorted(seen))}.")
+        known = {e["seen_in_pretraining"] for e in entries if e["classes_seen_in_pretraining"]}
+        notes.append(f"{SEEN_MARK} classes not new to the backbone: {'; '.join(sorted(known))}.")
+    if any(entry.get("classes_seen_in_training") for entry in entries):
+        known = {e["seen_in_training"] for e in entries if e.get("classes_seen_in_training")}
+        notes.append(f"{SEEN_MARK} classes not new to the adaptation: {'; '.join(sorted(known))}.")
     return notes
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.evaluation.overlap import seen_in_pretraining
+from cl_cnaps.evaluation.overlap import seen_in_pretraining, seen_in_training
 from cl_cnaps.evaluation.run import Outcome
 from cl_cnaps.evaluation.targets import Target, TargetSet
 from cl_cnaps.models.config import CnapsConfig
@@ -110,6 +110,9 @@ def few_shot_entry(
     of, outcome, model = result.of, result.outcome, method or loaded.model.config
     shape, scores, info = outcome.shape, outcome.scores, loaded.model.backbone.info
     overlap = seen_in_pretraining(of.stand_in or of.name, info.pretraining)
+    trained = seen_in_training(
+        of.stand_in or of.name, held_out=of.tasks_of.held_out, trained_on=loaded.trained_on
+    )
     classes = sum(one.way for one in scores)
     return {
         "target": target,
@@ -140,6 +143,8 @@ def few_shot_entry(
         "backbone_pretraining": info.pretraining,
         "seen_in_pretraining": overlap.words,
         "classes_seen_in_pretraining": overlap.seen,
+        "seen_in_training": trained.words,
+        "classes_seen_in_training": trained.seen,
         "paper": _paper(result, model, "benchmark"),
         "paper_imagenet": _paper(result, model, "imagenet"),
         "seconds": outcome.seconds,

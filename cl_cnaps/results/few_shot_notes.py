@@ -26,6 +26,12 @@ def data_set_notes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             f"* The backbone was trained on classes that are test classes here ({', '.join(seen)}): "
             "these are not new classes to it, and the numbers are no measure of learning new ones."
         )
+    trained = _once(entry["title"] for entry in entries if entry.get("classes_seen_in_training"))
+    if trained:
+        said.append(
+            f"* The adaptation was trained on some of the classes that are tested ({', '.join(trained)}): too few test "
+            "classes are there, or none are set apart."
+        )
     return said + [_data_set(entry) for entry in _first_of_each(entries)]
 
 
@@ -64,6 +70,7 @@ def _data_set(entry: Mapping[str, Any]) -> str:
     return (
         f"{entry['title']}: {stand_in}{entry['test_classes']}. Images: {entry['data_source']}. "
         f"Seen in pre-training: {entry['seen_in_pretraining']}."
+        + (f" Seen in training: {entry['seen_in_training']}." if "seen_in_training" in entry else "")
     )
 
 

@@ -126,6 +126,7 @@ class PreparedFewShot:
         workers: int | None,
         watch: Watch,
         each: Callable[[Entry], None] = lambda _: None,
+        keep: Path | None = None,
     ) -> FewShotRecord:
         """Score all tasks and write the record.
 
@@ -134,6 +135,7 @@ class PreparedFewShot:
             workers: processes that share the work, 0 for this one alone; None: one for each core, with a GPU 0.
             watch: is told how it goes.
             each: told of each data set and task shape when it is done.
+            keep: folder where features of adapted tasks are found and left.
         """
         device = self.loaded.model.device
         if workers is None:
@@ -144,7 +146,7 @@ class PreparedFewShot:
         with Workers(self.loaded.model, workers, compiled=decision.compile) as pool:
             if decision.compile or choice == "auto":
                 watch.say(pool.says or decision.why)
-            for result in self._results(pool, watch):
+            for result in self._results(pool, watch, keep):
                 results.append(result)
                 each(few_shot_entry(self.target.name, result, self.loaded, self.asked.seed))
         return write_few_shot_record(
@@ -169,7 +171,7 @@ class PreparedFewShot:
             for one in self.target.sets
         )
 
-    def _results(self, pool: Workers, watch: Watch) -> Iterator[Result]:
+    def _results(self, pool: Workers, watch: Watch, keep: Path | None) -> Iterator[Result]:
         """Every data set and shape in turn."""
         tasks, shapes = self.asked.tasks, self.target.shapes
         for one in self.target.sets:
@@ -177,6 +179,13 @@ class PreparedFewShot:
                 images = with_packed_images(one.tasks_of, self.loaded.model.backbone.info.image_size, advance)
             with watch.tasks(one.title, tasks * len(shapes)) as progress:
                 for outcome in run_tasks(
-                    pool, one.tasks_of, images, shapes, tasks=tasks, seed=self.asked.seed, progress=progress
+                    pool,
+                    one.tasks_of,
+                    images,
+                    shapes,
+                    tasks=tasks,
+                    seed=self.asked.seed,
+                    progress=progress,
+                    keep=keep,
                 ):
                     yield Result(one, outcome)

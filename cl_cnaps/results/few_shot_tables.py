@@ -43,9 +43,14 @@ class _Row:
 
 
 def data_set_words(entry: Entry) -> str:
-    """The data set's title, what stands in for it, and a mark if its test classes are not new to the backbone."""
+    """The data set's title, what stands in for it, and a mark if its test classes are not new to the model."""
     stand_in = f" ({entry['stand_in']})" if entry["stand_in"] else ""
-    return f"{entry['title']}{stand_in}" + (SEEN_MARK if entry["classes_seen_in_pretraining"] else "")
+    return f"{entry['title']}{stand_in}" + (SEEN_MARK if seen(entry) else "")
+
+
+def seen(entry: Entry) -> bool:
+    """Whether test classes are not new to the backbone or to its adaptation."""
+    return bool(entry["classes_seen_in_pretraining"] or entry.get("classes_seen_in_training"))
 
 
 def _no_average(_: Mapping[str, Any]) -> str:
