@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cl_cnaps.evaluation.evaluation_sets import EvaluationSet
+from cl_cnaps.models.loading import TrainedOn
+
 
 @dataclass(frozen=True)
 class Overlap:
@@ -47,19 +50,29 @@ def seen_in_pretraining(data_set: str, pretraining: str) -> Overlap:
     return Overlap(False, "not known")
 
 
-def seen_in_training(data_set: str, *, held_out: bool, trained_on: Mapping[str, int] | None) -> Overlap:
+def seen_in_training(
+    data_set: str, tasks_of: EvaluationSet, trained_on: Mapping[str, TrainedOn] | None
+) -> Overlap:
     """What an adaptation may have seen of a data set's test classes.
 
     Args:
-        data_set: its name.
-        held_out: whether the test classes are those that the data set sets apart for testing.
-        trained_on: classes of each data set that the adaptation was trained on; None if that is not known.
+        data_set: its name, as training knows it.
+        tasks_of: its test classes.
+        trained_on: which data sets the adaptation was trained on; None if that is not known.
     """
     if trained_on is None:
         return Overlap(False, "not known")
     if data_set not in trained_on:
         return Overlap(False, "none" if trained_on else "none, as no adaptation was trained")
-    classes = f"{trained_on[data_set]:,} of its classes"
-    if held_out:
-        return Overlap(False, f"none of the test classes; {classes} that are not for testing were trained on")
-    return Overlap(True, f"{classes} were trained on, and are among those tested")
+    trained = trained_on[data_set]
+    classes = f"{trained.classes:,} of its classes"
+    if trained.split in tasks_of.images.source.splits:
+        theirs = sum(
+            any(piece.split == trained.split for piece in pieces)
+            for pieces in tasks_of.images.pieces.values()
+        )
+        if theirs:
+            return Overlap(True, f"{theirs:,} of the test classes, among {classes} that were trained on")
+    elif not tasks_of.held_out:
+        return Overlap(True, f"{classes} were trained on, and none are kept apart for testing")
+    return Overlap(False, f"none of the test classes; {classes} that are not for testing were trained on")

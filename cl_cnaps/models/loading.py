@@ -19,14 +19,23 @@ from cl_cnaps.models.weights import WeightFile, describe, find_weights, load_wei
 
 
 @dataclass(frozen=True)
+class TrainedOn:
+    """What of a data set an adaptation was trained on."""
+
+    split: str
+    """Of the data set itself, or in capitals of its official specification."""
+    classes: int
+
+
+@dataclass(frozen=True)
 class LoadedModel:
     """A model in evaluation mode and where its numbers come from."""
 
     model: CnapsModel
     weights_source: str
     weights_digest: str | None
-    trained_on: Mapping[str, int] | None = field(default_factory=dict)
-    """How many classes of each data set its adaptation was trained on; None if its weights do not say."""
+    trained_on: Mapping[str, TrainedOn] | None = field(default_factory=dict)
+    """Data sets that its adaptation was trained on; None if its weights do not say."""
 
 
 def load_model(
@@ -149,13 +158,17 @@ def _from_file(
     return LoadedModel(loaded.to(device), source, file.digest, _trained_on(loaded, file))
 
 
-def _trained_on(model: CnapsModel, file: WeightFile) -> Mapping[str, int] | None:
+def _trained_on(model: CnapsModel, file: WeightFile) -> Mapping[str, TrainedOn] | None:
     if model.config.adaptation == "none":
         return {}
     data = file.training.get("data")
     if data is None:
         return None
-    return {name: one["train"]["classes"] for name, one in data.items() if "train" in one}
+    return {
+        name: TrainedOn(one["train"]["split"], one["train"]["classes"])
+        for name, one in data.items()
+        if "train" in one
+    }
 
 
 def resolve_device(name: str) -> torch.device:

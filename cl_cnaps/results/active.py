@@ -162,7 +162,7 @@ def _entries(
 ) -> Iterator[Entry]:
     model, info = loaded.model.config, loaded.model.backbone.info
     overlap = seen_in_pretraining(plan.source, info.pretraining)
-    trained = seen_in_training(plan.source, held_out=plan.tasks_of.held_out, trained_on=loaded.trained_on)
+    trained = seen_in_training(plan.source, plan.tasks_of, loaded.trained_on)
     protocol = asdict(plan.protocol)
     for number, task in enumerate(plan.tasks):
         mine = sorted((one for one in found if one.unit.task == number), key=lambda one: one.unit.run)

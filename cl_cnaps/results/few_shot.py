@@ -110,9 +110,7 @@ def few_shot_entry(
     of, outcome, model = result.of, result.outcome, method or loaded.model.config
     shape, scores, info = outcome.shape, outcome.scores, loaded.model.backbone.info
     overlap = seen_in_pretraining(of.stand_in or of.name, info.pretraining)
-    trained = seen_in_training(
-        of.stand_in or of.name, held_out=of.tasks_of.held_out, trained_on=loaded.trained_on
-    )
+    trained = seen_in_training(of.stand_in or of.name, of.tasks_of, loaded.trained_on)
     classes = sum(one.way for one in scores)
     return {
         "target": target,

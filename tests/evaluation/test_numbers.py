@@ -9,7 +9,7 @@ import pytest
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.evaluation.accuracy import mean_accuracy
 from cl_cnaps.evaluation.meta_dataset import COLUMNS
-from cl_cnaps.evaluation.overlap import seen_in_pretraining, seen_in_training
+from cl_cnaps.evaluation.overlap import seen_in_pretraining
 from cl_cnaps.evaluation.ranks import average_rank, rank
 from cl_cnaps.results.few_shot_averages import averages
 from cl_cnaps.results.paper.few_shot import few_shot_figure, meta_dataset_rows, printed_ranks, row_of
@@ -93,15 +93,6 @@ def test_averages_are_over_what_is_there_and_the_papers_over_the_same() -> None:
     assert found["out"]["rank"] == 7.0  # six of the paper's rows have MNIST
     assert found["all"]["accuracy"] == pytest.approx((0.99 + 0.1 + 0.5) / 3)
     assert averages([entry("omniglot", None, 0.5)]) == {}
-
-
-def test_what_the_adaptation_has_seen_is_said() -> None:
-    trained = {"dtd": 7}
-    assert seen_in_training("dtd", held_out=False, trained_on=trained).seen
-    assert not seen_in_training("dtd", held_out=True, trained_on=trained).seen
-    assert "7 of its classes" in seen_in_training("dtd", held_out=True, trained_on=trained).words
-    assert seen_in_training("mnist", held_out=False, trained_on=trained).words == "none"
-    assert "not known" in seen_in_training("mnist", held_out=True, trained_on=None).words
 
 
 def test_what_the_backbone_has_seen_is_said() -> None:

@@ -1,0 +1,47 @@
+"""Which tested classes an adaptation was trained on is said, however the two were chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evaluation.coloured import coloured_folders
+
+from cl_cnaps.data import open_source
+from cl_cnaps.evaluation.evaluation_sets import EvaluationSet, evaluation_set
+from cl_cnaps.evaluation.overlap import seen_in_training
+from cl_cnaps.models.loading import TrainedOn, load_model
+
+
+def classes_of(folder: Path) -> EvaluationSet:
+    return evaluation_set(open_source(f"folder:{folder}"))
+
+
+def test_all_classes_that_are_there_include_those_of_training(tmp_path: Path) -> None:
+    everything = classes_of(coloured_folders(tmp_path / "photos", 6, 4))
+    trained = {"photos": TrainedOn("TRAIN", 4)}
+    assert seen_in_training("photos", everything, trained).seen
+    assert "4 of its classes" in seen_in_training("photos", everything, trained).words
+    assert seen_in_training("others", everything, trained).words == "none"
+    assert "no adaptation" in seen_in_training("photos", everything, {}).words
+    assert seen_in_training("photos", everything, None).words == "not known"
+
+
+def test_classes_of_another_split_are_new(tmp_path: Path) -> None:
+    coloured_folders(tmp_path / "photos" / "train", 6, 4)
+    coloured_folders(tmp_path / "photos" / "test", 6, 4)
+    tested = classes_of(tmp_path / "photos")
+    assert tested.held_out
+    assert not seen_in_training("photos", tested, {"photos": TrainedOn("train", 6)}).seen
+    assert seen_in_training("photos", tested, {"photos": TrainedOn("test", 6)}).words.startswith(
+        "6 of the test"
+    )
+    assert not seen_in_training("photos", tested, {"photos": TrainedOn("TRAIN", 6)}).seen
+
+
+def test_shipped_weights_say_what_they_were_trained_on() -> None:
+    adapted, frozen = load_model("simple"), load_model("simple", adaptation="none")
+    assert adapted.trained_on is not None
+    assert adapted.trained_on["mini-imagenet"] == TrainedOn("train", 64)
+    assert adapted.trained_on["dtd"].split == "TRAIN"
+    assert "mscoco" not in adapted.trained_on
+    assert frozen.trained_on == {}
