@@ -1,31 +1,34 @@
 """Embedding images: folded and compiled against the un-folded form and the bare backbone.
 
 The un-folded functional form is the network with its batch-norms' weights replaced, in PyTorch's default memory
-format; the same in channels_last is reported beside it. The bare backbone has no FiLM at all. Compiling is measured
-with an empty cache and again from the cache, in processes of their own.
+format, in a process with PyTorch as it comes; the same in this process, which keeps freed memory as every command does,
+and in channels_last are reported beside it. The bare backbone has no FiLM at all; it runs in this process. Compiling is
+measured with an empty cache and again from the cache, in processes of their own.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
 from cl_cnaps.benchmarking.figures import Figure
 from cl_cnaps.benchmarking.modulated import random_film
+from cl_cnaps.benchmarking.stock_process import StockProcess, serve
 from cl_cnaps.benchmarking.timing import interleaved, milliseconds, seconds
 from cl_cnaps.errors import ClCnapsError
-from cl_cnaps.models.backbones import load_backbone
+from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, make_model
 from cl_cnaps.models.compiling import compile_network
 from cl_cnaps.models.film import modulated_forward
+from cl_cnaps.torch_setup import set_up_torch
 
 IMAGES = 256
 BATCH = 32
@@ -39,25 +42,25 @@ def measure(quick: bool) -> Iterator[Figure]:
 
 
 def _backbone(name: str, n_images: int, rounds: int, *, compiled: bool) -> Iterator[Figure]:
+    with StockProcess("cl_cnaps.benchmarking.embed", "functional", name, str(n_images)) as stock:
+        yield from _forms(name, n_images, rounds, stock, compiled=compiled)
+
+
+def _forms(name: str, n_images: int, rounds: int, stock: StockProcess, *, compiled: bool) -> Iterator[Figure]:
     backbone = load_backbone(name, weights="random")
     model = make_model(CnapsConfig.for_backbone("simple", name), backbone)
     film = random_film(backbone, 0)
-    contiguous = copy.deepcopy(backbone)
-    contiguous.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    generator = torch.Generator().manual_seed(0)
-    side = backbone.info.image_size
-    images = torch.randint(0, 256, (n_images, 3, side, side), dtype=torch.uint8, generator=generator)
-    prepared = torch.split(backbone.prepare(images), BATCH)
-    plain_prepared = [batch.contiguous() for batch in prepared]
+    prepared = _batches(backbone, n_images)
     folded = model.fold(film)
-    forms = {
-        "functional": lambda: [modulated_forward(contiguous, film, batch) for batch in plain_prepared],
+    forms: dict[str, Callable[[], object]] = {
+        "functional": stock,
+        "functional_memory_kept": _functional(name, n_images),
         "functional_channels_last": lambda: [modulated_forward(backbone, film, batch) for batch in prepared],
         "bare_channels_last": lambda: [backbone(batch) for batch in prepared],
         "folded": lambda: [folded(batch) for batch in prepared],
     }
     if compiled:
-        compilation = compile_network(folded, side)
+        compilation = compile_network(folded, backbone.info.image_size)
         if compilation.run is None:
             raise ClCnapsError(compilation.says)
         program = compilation.of(folded)
@@ -68,8 +71,10 @@ def _backbone(name: str, n_images: int, rounds: int, *, compiled: bool) -> Itera
     bare = times["bare_channels_last"] / times["folded"]
     yield Figure("embed", f"{name}: folded, to the bare backbone", round(bare, 2), bar=0.9, details=details)
     yield Figure("embed", f"{name}: folded, to the un-folded form", round(ratio["folded"], 2), bar=1.5)
+    kept = times["functional_memory_kept"] / times["folded"]
+    yield Figure("embed", f"{name}: folded, to the un-folded form with memory kept too", round(kept, 2))
     both = times["functional_channels_last"] / times["folded"]
-    yield Figure("embed", f"{name}: folded, to un-folded channels_last", round(both, 2))
+    yield Figure("embed", f"{name}: folded, to that in channels_last", round(both, 2))
     if not compiled:
         return
     yield Figure("embed", f"{name}: compiled, to the un-folded form", round(ratio["compiled"], 2), bar=2.2)
@@ -87,8 +92,31 @@ def _backbone(name: str, n_images: int, rounds: int, *, compiled: bool) -> Itera
         )
 
 
+def _batches(backbone: Backbone, n_images: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    side = backbone.info.image_size
+    images = torch.randint(0, 256, (n_images, 3, side, side), dtype=torch.uint8, generator=generator)
+    return list(torch.split(backbone.prepare(images), BATCH))
+
+
+def _functional(name: str, n_images: int) -> Callable[[], list[Tensor]]:
+    """The un-folded form in PyTorch's default memory format."""
+    backbone = load_backbone(name, weights="random")
+    film = random_film(backbone, 0)
+    batches = [batch.contiguous() for batch in _batches(backbone, n_images)]
+    backbone.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return lambda: [modulated_forward(backbone, film, batch) for batch in batches]
+
+
 def _compile_seconds(name: str, cache: str) -> float:
-    command = [sys.executable, "-m", "cl_cnaps.benchmarking.embed", name, str(torch.get_num_threads())]
+    command = [
+        sys.executable,
+        "-m",
+        "cl_cnaps.benchmarking.embed",
+        "compile",
+        name,
+        str(torch.get_num_threads()),
+    ]
     environment = {**os.environ, "CL_CNAPS_CACHE": cache}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -97,14 +125,21 @@ def _compile_seconds(name: str, cache: str) -> float:
     return taken
 
 
-def _compile_once() -> None:
-    """What a process of its own does: compile and print the seconds."""
-    torch.set_num_threads(int(sys.argv[2]))
-    backbone = load_backbone(sys.argv[1], weights="random")
-    model = make_model(CnapsConfig.for_backbone("simple", sys.argv[1]), backbone)
+def _in_a_process_of_its_own() -> None:
+    """Serve the functional form, or compile and print the seconds."""
+    what, name, number = sys.argv[1:]
+    if what == "functional":
+        work = _functional(name, int(number))
+        with torch.no_grad():
+            serve(lambda: len(work()))
+        return
+    torch.set_num_threads(int(number))
+    set_up_torch()
+    backbone = load_backbone(name, weights="random")
+    model = make_model(CnapsConfig.for_backbone("simple", name), backbone)
     folded = model.fold(model.adapt(None))
     print(json.dumps(seconds(lambda: compile_network(folded, backbone.info.image_size))))
 
 
 if __name__ == "__main__":
-    _compile_once()
+    _in_a_process_of_its_own()

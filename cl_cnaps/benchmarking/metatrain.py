@@ -4,7 +4,8 @@
   (`images_at_once`), as a ratio to the backbone's forward and backward pass on the same images with the gradients that
   FiLM needs and no others; and the largest memory of a process that does nothing else.
 - Tasks per second against a plain implementation: the same tasks of mini-ImageNet, image by image through torchvision
-  from where they lie, FiLM as extra layers, dense covariances, PyTorch's default memory format, denormals kept.
+  from where they lie, FiLM as extra layers, dense covariances, PyTorch's default memory format, in a process with
+  PyTorch as it comes.
 - Two processes with a thread each, sharing the tasks of a step, against one process with one thread.
 """
 
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from cl_cnaps.benchmarking.figures import Figure
 from cl_cnaps.benchmarking.modulated import FilmLayers
+from cl_cnaps.benchmarking.stock_process import StockProcess, serve
 from cl_cnaps.benchmarking.textbook import dense_covariances, dense_logits
 from cl_cnaps.benchmarking.timing import interleaved, milliseconds, seconds
 from cl_cnaps.benchmarking.transforms import transformed
@@ -31,6 +33,7 @@ from cl_cnaps.episodes.batch import EpisodeBatch
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
+from cl_cnaps.torch_setup import set_up_torch
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Optimisation
 from cl_cnaps.training.step import train_step
@@ -106,29 +109,56 @@ def forms(model: CnapsModel, task: EpisodeBatch) -> dict[str, Callable[[], objec
 # Tasks of real images against a plain implementation.
 
 
-def _to_a_plain_implementation(rounds: int) -> Figure:
-    from cl_cnaps.benchmarking.loading import images_to_test, task_images
-    from cl_cnaps.evaluation.run import with_packed_images
-    from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
+class _RealTask:
+    """A task of real images and what both ways of learning from it need."""
 
-    model = a_model()
-    tasks_of = images_to_test()
-    ready = with_packed_images(tasks_of, SIDE)
-    episode = make_sampler(tasks_of, TaskShape(10, 5), seed=0).episode(0)
-    labels = tuple(torch.tensor(rows[:, 0]) for rows in (episode.support, episode.query))
-    support = len(episode.support)
+    def __init__(self) -> None:
+        from cl_cnaps.benchmarking.loading import images_to_test
+        from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
+
+        self.model = a_model()
+        self.tasks_of = images_to_test()
+        self.episode = make_sampler(self.tasks_of, TaskShape(10, 5), seed=0).episode(0)
+        self.labels = tuple(torch.tensor(rows[:, 0]) for rows in (self.episode.support, self.episode.query))
+
+
+def _to_a_plain_implementation(rounds: int) -> Figure:
+    from cl_cnaps.benchmarking.loading import task_images
+    from cl_cnaps.evaluation.run import with_packed_images
+
+    task = _RealTask()
+    ready = with_packed_images(task.tasks_of, SIDE)
+    support = len(task.episode.support)
+
+    def ours() -> float:
+        images = task_images(ready, task.episode, SIDE)
+        batch = EpisodeBatch(
+            task.episode.way, images[:support], task.labels[0], images[support:], task.labels[1]
+        )
+        return add_gradient(task.model, batch, Optimisation(tasks=1)).loss
+
+    with StockProcess("cl_cnaps.benchmarking.metatrain", "plain", "-", "-") as stock:
+        times = interleaved({"plain": stock, "ours": ours}, rounds)
+    ratio = round(times["plain"] / times["ours"], 2)
+    return Figure(
+        "metatrain",
+        "tasks per second, to a plain implementation",
+        ratio,
+        bar=2.0,
+        details=milliseconds(times),
+    )
+
+
+def _serve_the_plain_implementation() -> None:
+    from cl_cnaps.benchmarking.loading import task_images
+
+    task = _RealTask()
+    model, episode, labels, support = task.model, task.episode, task.labels, len(task.episode.support)
     extractor = FilmLayers(model.backbone)
     larger = 2 * SIDE  # what a photo is resized from
 
-    def ours() -> float:
-        torch.set_flush_denormal(True)
-        images = task_images(ready, episode, SIDE)
-        batch = EpisodeBatch(episode.way, images[:support], labels[0], images[support:], labels[1])
-        return add_gradient(model, batch, Optimisation(tasks=1)).loss
-
     def plain() -> float:
-        torch.set_flush_denormal(False)
-        images = transformed(task_images(tasks_of.images, episode, larger), model.backbone.info)
+        images = transformed(task_images(task.tasks_of.images, episode, larger), model.backbone.info)
         encoding = model.task_encoder.pool(model.task_encoder.set_encoder(images[:support]), labels[0], None)
         features = extractor(images, model.adapt(encoding))
         logits = dense_logits(
@@ -138,15 +168,7 @@ def _to_a_plain_implementation(rounds: int) -> Figure:
         torch.autograd.backward(loss)
         return float(loss.detach())
 
-    times = interleaved({"plain": plain, "ours": ours}, rounds)
-    ratio = round(times["plain"] / times["ours"], 2)
-    return Figure(
-        "metatrain",
-        "tasks per second, to a plain implementation",
-        ratio,
-        bar=2.0,
-        details=milliseconds(times),
-    )
+    serve(plain)
 
 
 # Two processes, and memory: in processes of their own.
@@ -210,8 +232,11 @@ def _step_seconds() -> float | None:
 
 def _in_a_process_of_its_own() -> None:
     what, form, threads = sys.argv[1:]
+    if what == "plain":
+        _serve_the_plain_implementation()
+        return
     torch.set_num_threads(int(threads))
-    torch.set_flush_denormal(True)
+    set_up_torch()
     if what == "memory":
         print(json.dumps({"peak_gigabytes": _peak_gigabytes(form)}))
     elif (spent := _step_seconds()) is not None:

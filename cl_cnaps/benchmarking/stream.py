@@ -2,11 +2,12 @@
 
 Five tasks, First encoding, ResNet-18 at 84 pixels with random weights. The textbook way embeds every old query again
 after every task, eagerly, in PyTorch's default memory format, in batches of 256 as the authors do, with FiLM as extra
-layers and a dense covariance for each class. Both must come to the same accuracy.
+layers and a dense covariance for each class, in a process with PyTorch as it comes. Both must reach the same accuracy.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from cl_cnaps.benchmarking.figures import Figure
 from cl_cnaps.benchmarking.modulated import FilmLayers
+from cl_cnaps.benchmarking.stock_process import StockProcess, serve
 from cl_cnaps.benchmarking.textbook import dense_covariances, dense_logits
 from cl_cnaps.benchmarking.timing import interleaved
 from cl_cnaps.benchmarking.transforms import transformed
@@ -35,15 +37,24 @@ _SAME = 0.02
 def measure(quick: bool) -> Iterator[Figure]:
     """The plain learner, then the compiled one, each against the textbook way in the same run."""
     shots = 10 if quick else 100
+    with StockProcess("cl_cnaps.benchmarking.stream", str(shots)) as stock:
+        yield from _against(stock, shots, quick=quick)
+
+
+def _made(shots: int) -> tuple[StreamPlan, CnapsModel]:
     model = load_model(
         "simple", backbone="resnet18", backbone_weights="random", weights="none", device="cpu"
     ).model
-    plan = plan_stream(StreamConfig("split-mnist", shots, shots), open_source("mnist", download=False))
+    return plan_stream(StreamConfig("split-mnist", shots, shots), open_source("mnist", download=False)), model
+
+
+def _against(stock: StockProcess, shots: int, *, quick: bool) -> Iterator[Figure]:
+    plan, model = _made(shots)
     embedded: dict[str, int] = {}
     final: dict[str, float] = {}
 
     def textbook() -> None:
-        final["textbook"], embedded["textbook"] = _textbook(plan, model)
+        final["textbook"], embedded["textbook"] = stock()
 
     def ours() -> None:
         final["ours"], embedded["ours"] = _ours(plan, model)
@@ -124,3 +135,8 @@ def _encoding(images: Tensor, labels: Tensor, model: CnapsModel) -> Tensor:
     encoded = model.task_encoder.set_encoder(images)
     encoding: Tensor = model.task_encoder.pool(encoded, labels, None)
     return encoding
+
+
+if __name__ == "__main__":
+    made = _made(int(sys.argv[1]))
+    serve(lambda: _textbook(*made))
