@@ -13,7 +13,7 @@ from cl_cnaps.commands import options
 from cl_cnaps.commands.watching import StreamWatch
 
 if TYPE_CHECKING:
-    from cl_cnaps.results.stream_run import StreamRun
+    from cl_cnaps.results.stream_asked import StreamRun
     from cl_cnaps.results.streams import StreamRecord
 
 CNAPS_MODELS = ("simple", "transductive", "cnaps", "protonet")
@@ -148,7 +148,7 @@ def run_of_options(
 ) -> StreamRun:
     """What the options ask for; of `--encoding all`, with the first encoding."""
     from cl_cnaps.models.variants import chosen_model
-    from cl_cnaps.results.stream_run import StreamRun
+    from cl_cnaps.results.stream_asked import StreamRun
 
     name = chosen_model(model, variant)
     if encoding is not None and name not in CNAPS_MODELS:

@@ -14,16 +14,37 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.evaluation.ablations import ABLATIONS
+from cl_cnaps.results.ablation import read_ablation_record
+from cl_cnaps.results.ablation_tables import ablation_markdown
+from cl_cnaps.results.active import read_active_record
+from cl_cnaps.results.active_tables import active_markdown
 from cl_cnaps.results.few_shot import few_shot_records
 from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
-from cl_cnaps.results.record import records_under, write_atomically
+from cl_cnaps.results.record import Record, records_under, write_atomically
 from cl_cnaps.results.speed import speed_table
 from cl_cnaps.results.stream_names import PAPER_BENCHMARKS, row_name, row_order
 from cl_cnaps.results.streams import stream_records
 from cl_cnaps.results.wording import model_name
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+
+_RECIPES = {
+    "stream/": "benchmarks/continual.toml",
+    "evaluate/meta-dataset": "benchmarks/meta-dataset.toml",
+    "evaluate/mini-imagenet": "benchmarks/mini-tiered.toml",
+    "evaluate/tiered-imagenet": "benchmarks/mini-tiered.toml",
+    "ablate/metric": "benchmarks/ablations/metric.toml",
+    "ablate/gmm": "benchmarks/ablations/model.toml",
+    "ablate/transduction": "benchmarks/ablations/model.toml",
+    "ablate/refinement": "benchmarks/ablations/refinement-grid.toml",
+    "ablate/shots": "benchmarks/shots.toml",
+    "ablate/queries": "benchmarks/queries.toml",
+    "active/cifar10": "benchmarks/active/cifar10.toml",
+    "active/omniglot": "benchmarks/active/omniglot.toml",
+}
+"""Where a run is listed, by how its record's verb and name begin."""
 
 _CELLS = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in ("multi", "single")]
 
@@ -68,22 +89,62 @@ def few_shot_tables(results: Path) -> str:
     return "\n\n".join(parts)
 
 
+def ablation_part(which: str) -> Callable[[Path], str]:
+    """The tables of one ablation, from each of its records."""
+
+    def part(results: Path) -> str:
+        records = [read_ablation_record(r.path) for r in records_under(results / "ablate" / which)]
+        if not records:
+            return f"Not measured yet: `cl-cnaps ablate {which} --out results` makes the record."
+        return "\n\n".join(ablation_markdown(record).rstrip() for record in records)
+
+    return part
+
+
+def active_part(source: str) -> Callable[[Path], str]:
+    """The table of the learning curves on one source, of all models and kinds of features."""
+
+    def part(results: Path) -> str:
+        every = [read_active_record(r.path) for r in records_under(results / "active")]
+        entries = [entry for record in every for entry in record.entries if entry["source"] == source]
+        if not entries:
+            return f"Not measured yet: `cl-cnaps active --source {source} --out results` makes the records."
+        return active_markdown(entries)
+
+    return part
+
+
+def recipe_of(record: Record) -> str:
+    """The recipe in benchmarks/ that lists the run of a record; nothing where none does."""
+    verb, name = record.path.parts[-3:-1]
+    return next((recipe for start, recipe in _RECIPES.items() if f"{verb}/{name}".startswith(start)), "")
+
+
 def record_list(results: Path) -> str:
-    """Every record below a results folder, with the command that makes it again and the code it was made with."""
-    lines = ["| record | what | command | commit | finished |", "| :--- | :--- | :--- | :--- | :--- |"]
+    """Every record below a results folder, with its recipe, its command, and the code it was made with."""
+    lines = [
+        "| record | what | recipe | command | commit | finished |",
+        "| :--- | :--- | :--- | :--- | :--- | :--- |",
+    ]
     for record in sorted(records_under(results), key=lambda record: str(record.path)):
         place = record.path.relative_to(results)
         environment = record.environment
         what = " ".join(str(record.config[key]) for key in ("model", "encoding") if record.config.get(key))
         commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
         day = environment["finished"][:10]
-        lines.append(f"| [{place}]({place}) | {what} | `{environment['command']}` | {commit} | {day} |")
+        recipe = recipe_of(record)
+        link = f"[{recipe}](../{recipe})" if recipe else ""
+        lines.append(
+            f"| [{place}]({place}) | {what} | {link} | `{environment['command']}` | {commit} | {day} |"
+        )
     return "\n".join(lines)
 
 
 PARTS: Mapping[str, Callable[[Path], str]] = {
     "continual-table": continual_table,
     "few-shot-tables": few_shot_tables,
+    **{f"ablation-{which}": ablation_part(which) for which in ABLATIONS},
+    **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
     "record-list": record_list,
     "speed-table": speed_table,
 }

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.results.readme import filled
+from cl_cnaps.results.readme import PARTS, filled, recipe_of
+from cl_cnaps.results.record import records_under
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("file", ["README.md", "results/README.md"])
+GENERATED = [page for page in (ROOT / "docs").glob("*.md") if "<!-- generated:" in page.read_text()]
+
+
+@pytest.mark.parametrize("file", ["README.md", "results/README.md", *(f"docs/{page.name}" for page in GENERATED)])
 def test_generated_parts_are_up_to_date(file: str) -> None:
     text = (ROOT / file).read_text()
     assert "<!-- generated:" in text
@@ -24,6 +28,17 @@ def test_a_changed_number_is_noticed() -> None:
     assert "| Simple CNAPS" in text
     changed = text.replace("| Simple CNAPS", "| Simpler CNAPS", 1)
     assert filled(changed, ROOT / "results") == text
+
+
+def test_every_part_that_can_be_made_is_in_a_page() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "README.md", ROOT / "results" / "README.md", *GENERATED))
+    assert [name for name in PARTS if f"<!-- generated: {name} -->" not in pages] == []
+
+
+def test_every_record_names_a_recipe_that_exists() -> None:
+    for record in records_under(ROOT / "results"):
+        if record.summary["verb"] != "speed":
+            assert (ROOT / recipe_of(record)).is_file(), record.path
 
 
 def test_an_unknown_part_is_refused() -> None:

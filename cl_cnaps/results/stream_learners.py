@@ -1,0 +1,119 @@
+"""What learns a stream: a CNAPS model or a baseline, made anew for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cl_cnaps.continual.baselines import BASELINES, make_baseline
+from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.stream import Learner, Stream
+from cl_cnaps.models.cnaps import MODELS, CnapsModel
+from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.results.stream_asked import StreamRun, refinement
+
+
+@dataclass(frozen=True)
+class LearnerMaker:
+    """Makes a learner for each run, and says what it is made of."""
+
+    learner: Callable[[Stream, int], Learner]
+    image_size: int
+    settings: Mapping[str, Any]
+    backbone: str
+    weights_source: str
+    weights_digest: str | None
+    backbone_digest: str | None
+    pretraining: str
+    adaptation: str
+    extractor: CnapsModel | None
+    """What embeds images, if anything does."""
+
+
+def learner_maker(asked: StreamRun) -> LearnerMaker:
+    """What makes the learners of an experiment, its model loaded."""
+    return _cnaps(asked) if asked.model in MODELS else _baseline(asked)
+
+
+def _cnaps(asked: StreamRun) -> LearnerMaker:
+    loaded = load_model(
+        asked.model,  # type: ignore[arg-type]  # checked by the caller
+        backbone=asked.backbone,
+        weights=asked.weights,
+        backbone_weights=asked.backbone_weights,
+        adaptation=asked.adaptation,
+        image_size=asked.image_size,
+        seed=asked.seed,
+        device=asked.device,
+        metric=asked.metric,
+        variant=asked.variant,
+        **refinement(asked),
+    )
+    model = loaded.model
+    with quiet_avalanche():
+        from cl_cnaps.continual.cnaps_learner import CnapsLearner
+
+    def learner(stream: Stream, _run: int) -> Learner:
+        return CnapsLearner(stream, model, asked.encoding, asked.query_scope)
+
+    settings: dict[str, Any] = {"encoding": asked.encoding, "model_config": model.config.as_json()}
+    if model.config.refines:
+        settings["query_scope"] = asked.query_scope
+    return _maker(loaded, learner, settings)
+
+
+def _baseline(asked: StreamRun) -> LearnerMaker:
+    info = BASELINES[asked.model]
+    on = asked.baseline_on or info.inputs[0]
+    # Baselines see the same images at the same size, whether or not they use the backbone.
+    loaded = load_model(
+        "simple",
+        backbone=asked.backbone,
+        backbone_weights=asked.backbone_weights,
+        adaptation="none",
+        image_size=asked.image_size,
+        seed=asked.seed,
+        device=asked.device,
+    )
+    model = loaded.model
+    with quiet_avalanche():
+        import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
+
+    def learner(stream: Stream, run: int) -> Learner:
+        network = model.fold(model.adapt(None)) if on == "features" else None
+        features = None if network is None else (lambda images: model.embed_folded(images, network))
+        seed = asked.seed * 1_000_003 + run
+        return make_baseline(asked.model, stream, on=on, features=features, seed=seed, device=model.device)
+
+    maker = _maker(loaded, learner, {"encoding": None, "baseline_on": on, "baseline": asdict(info.defaults)})
+    return (
+        maker
+        if on == "features"
+        else replace(
+            maker,
+            backbone="none",
+            weights_source="none: trained on the stream",
+            backbone_digest=None,
+            pretraining="none",
+            extractor=None,
+        )
+    )
+
+
+def _maker(
+    loaded: LoadedModel, learner: Callable[[Stream, int], Learner], settings: Mapping[str, Any]
+) -> LearnerMaker:
+    info = loaded.model.backbone.info
+    return LearnerMaker(
+        learner,
+        info.image_size,
+        settings,
+        info.name,
+        f"{loaded.weights_source}; backbone {info.name} from {info.weights_source}",
+        loaded.weights_digest,
+        loaded.model.backbone.digest(),
+        info.pretraining,
+        loaded.model.config.adaptation,
+        loaded.model,
+    )
