@@ -9,7 +9,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.few_shot import Entry, FewShotRecord
 from cl_cnaps.results.few_shot_notes import data_set_notes
 from cl_cnaps.results.few_shot_tables import GROUP_WORDS, data_set_words
-from cl_cnaps.results.wording import ABSENT, adaptation_words, method_name, paper_cell, percent
+from cl_cnaps.results.wording import ABSENT, adaptation_words, count, method_name, paper_cell, percent
 
 _PAPERS = {"paper": "paper", "paper_imagenet": "paper, trained on ImageNet"}
 
@@ -17,8 +17,8 @@ _PAPERS = {"paper": "paper", "paper_imagenet": "paper, trained on ImageNet"}
 def comparison_markdown(records: Sequence[FewShotRecord]) -> str:
     """A row for each data set and task shape; a column for each record, then for the paper's rows of its model.
 
-    The records must be of the same tasks on the same images. Below stands, for every data set, which classes and
-    images were used and what the backbone had seen of them.
+    The records must be of the same tasks on the same images, or one of the first of another's; the columns then say
+    how many. Below stands, for every data set, which classes and images were used and what the model had seen of them.
     """
     _check(records)
     first = records[0]
@@ -58,10 +58,19 @@ def comparison_markdown(records: Sequence[FewShotRecord]) -> str:
 def _check(records: Sequence[FewShotRecord]) -> None:
     if not records:
         raise BadInputError("a comparison needs at least one record")
-    tasks = [[entry["episodes_digest"], entry["data_digest"]] for entry in records[0].entries]
     for record in records[1:]:
-        if [[entry["episodes_digest"], entry["data_digest"]] for entry in record.entries] != tasks:
+        same = len(record.entries) == len(records[0].entries)
+        if not same or not all(map(_same_tasks, record.entries, records[0].entries)):
             raise BadInputError(f"{record.path} and {records[0].path} are not of the same tasks and images")
+
+
+def _same_tasks(one: Entry, other: Entry) -> bool:
+    """Whether the tasks of one are the tasks of the other, or the first of them."""
+    # Task i is a function of the classes, the shape, the seed and i.
+    decide = ("data_digest", "test_classes", "ways", "shots", "queries", "seed")
+    if any(one[key] != other[key] for key in decide):
+        return False
+    return one["tasks"] != other["tasks"] or one["episodes_digest"] == other["episodes_digest"]
 
 
 def _here(record: FewShotRecord, records: Sequence[FewShotRecord]) -> str:
@@ -71,6 +80,8 @@ def _here(record: FewShotRecord, records: Sequence[FewShotRecord]) -> str:
     words = [method_name(entry), adaptation_words(entry["adaptation"])]
     if len({other["backbone"] for other in same}) > 1:
         words.append(entry["backbone"])
+    if len({other.entries[0]["tasks"] for other in records}) > 1:
+        words.append(count(entry["tasks"], "task"))
     return ", ".join(filter(None, words))
 
 

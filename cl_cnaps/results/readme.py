@@ -84,6 +84,8 @@ def few_shot_tables(results: Path) -> str:
         ]
         records = few_shot_records([folder for folder in folders if folder.is_dir()])
         plain = [record for record in records if len({entry["queries"] for entry in record.entries}) <= 1]
+        # Adapted features first: what their adaptation has seen belongs below the table.
+        plain.sort(key=lambda record: record.entries[0]["adaptation"] == "none")
         if plain:
             parts.append(f"**{title}**\n\n{comparison_markdown(plain)}")
     return "\n\n".join(parts)

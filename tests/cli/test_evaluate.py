@@ -103,6 +103,10 @@ def test_models_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     assert "53.2 ± 0.9" in one
     assert two.endswith(f"| {ABSENT} | {ABSENT} | {ABSENT} | {ABSENT} |")
     assert "Seen in pre-training: none" in table
+    lines(tmp_path, *arguments, "--tasks", 1, "--model", "protonet")
+    header = comparison_markdown(few_shot_records([tmp_path / "runs"])).splitlines()[0]
+    assert "| ProtoNet, frozen features, 1 task |" in header
+    assert "| Simple CNAPS, frozen features, 2 tasks |" in header
     lines(tmp_path, *arguments, "--model", "protonet", "--seed", 1)
     with pytest.raises(BadInputError, match="not of the same tasks"):
         comparison_markdown(few_shot_records([tmp_path / "runs"]))

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 GENERATED = [page for page in (ROOT / "docs").glob("*.md") if "<!-- generated:" in page.read_text()]
 
 
-@pytest.mark.parametrize("file", ["README.md", "results/README.md", *(f"docs/{page.name}" for page in GENERATED)])
+@pytest.mark.parametrize(
+    "file", ["README.md", "results/README.md", *(f"docs/{page.name}" for page in GENERATED)]
+)
 def test_generated_parts_are_up_to_date(file: str) -> None:
     text = (ROOT / file).read_text()
     assert "<!-- generated:" in text
@@ -31,7 +33,9 @@ def test_a_changed_number_is_noticed() -> None:
 
 
 def test_every_part_that_can_be_made_is_in_a_page() -> None:
-    pages = "".join(page.read_text() for page in (ROOT / "README.md", ROOT / "results" / "README.md", *GENERATED))
+    pages = "".join(
+        page.read_text() for page in (ROOT / "README.md", ROOT / "results" / "README.md", *GENERATED)
+    )
     assert [name for name in PARTS if f"<!-- generated: {name} -->" not in pages] == []
 
 
