@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cl_cnaps.continual.stream import Head, Learner, Stream, accuracy
+from cl_cnaps.torch_setup import release_spare_memory
 
 
 @dataclass(frozen=True)
@@ -53,4 +54,5 @@ def run_stream(
                 for task, score in enumerate(scores)
             ]
         progress(step, means)
+        release_spare_memory()
     return RunResult(rows, time.perf_counter() - start, learner.memory_bytes())

@@ -21,7 +21,7 @@ import torch
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.torch_setup import set_up_torch
+from cl_cnaps.torch_setup import release_spare_memory, set_up_torch
 
 Unit = TypeVar("Unit", contravariant=True)
 Result = TypeVar("Result", covariant=True)
@@ -83,6 +83,7 @@ class Workers:
             with one_thread():
                 for unit in units:
                     yield work(self.model, unit)
+                    release_spare_memory()
             return
         if self._pool is None:
             raise ClCnapsError("workers were used outside their `with` statement")
@@ -130,4 +131,7 @@ def _do(number: int, work: bytes, unit: Any) -> Any:
     if _Process.number != number:
         _Process.work = pickle.loads(work)
         _Process.number = number
-    return _Process.work(_Process.model, unit)
+    try:
+        return _Process.work(_Process.model, unit)
+    finally:
+        release_spare_memory()

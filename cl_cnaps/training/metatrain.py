@@ -17,6 +17,7 @@ from cl_cnaps.data.atomic import write_text
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.weights import save_weights
+from cl_cnaps.torch_setup import release_spare_memory
 from cl_cnaps.training.checkpoint import (
     CHECKPOINT,
     Progress,
@@ -186,6 +187,7 @@ class MetaTraining:
         step = range(progress.tasks, min(progress.tasks + training.tasks_per_step, training.tasks))
         own = len(step[self.ranks.rank :: self.ranks.world])
         score = train_step(self.model, self.optimiser, islice(tasks, own), step, training, self.ranks, stop)
+        release_spare_memory()
         if isinstance(score, BadTask):
             return score
         digest = hashlib.sha256(progress.episodes.encode())
