@@ -12,8 +12,8 @@ _FROZEN = {
 }
 
 
-def notes(record: AblationRecord) -> list[str]:
-    """Sentences, most important first."""
+def notes(record: AblationRecord, *, data_sets: bool = True) -> list[str]:
+    """Sentences, most important first; those on each data set may be left to a page that says them once."""
     rows = record.rows
     said = [_weights(record)]
     if rows[0]["adaptation"] == "none" and record.which in _FROZEN:
@@ -28,10 +28,12 @@ def notes(record: AblationRecord) -> list[str]:
         for one in left_out(record.which, [row["row"] for row in rows])
         if one.own_weights
     ]
-    said += data_set_notes(rows[0]["results"])
-    labels = {entry["paper"]["label"] for row in rows for entry in row["results"] if entry["paper"]}
+    about = data_set_notes(rows[0]["results"])
+    said += about if data_sets else [note for note in about if note.startswith("* ")]
+    labels = [entry["paper"]["label"] for row in rows for entry in row["results"] if entry["paper"]]
     if labels:
-        said.append(f"Paper: {', '.join(sorted(labels))}; averages over the same data sets.")
+        each = sorted({one for label in labels for one in label.split(", ")})
+        said.append(f"Paper: {', '.join(each)}; averages over the same data sets.")
     if record.missing:
         said.append(f"Missing: {', '.join(one['title'] for one in record.missing)}.")
     if rows[0]["results"][0]["accuracy"]["ci95"] is not None:

@@ -58,14 +58,20 @@ def ablation_tables(record: AblationRecord) -> list[Table]:
     return tables
 
 
-def ablation_markdown(record: AblationRecord) -> str:
-    """The same tables in Markdown, with the setting above them and what must be known below."""
+def ablation_markdown(record: AblationRecord, *, data_sets: bool = True) -> str:
+    """The same tables in Markdown, with the setting above them and what must be known below.
+
+    What there is to know about each data set may be left to a page that says it once.
+    """
     lines = [f"**{' · '.join(setting_words(record))}**", ""]
     for block in _blocks(record):
         lines += [f"{block.title.capitalize()}:", "", _markdown_row(block.columns)]
         lines.append(_markdown_row([":---", *["---:"] * (len(block.columns) - 1)]))
         lines += [_markdown_row(row) for row in block.rows] + [""]
-    return "\n".join([*lines, *(f"- {note}".replace("*", "\\*") for note in notes(record))]) + "\n"
+    return (
+        "\n".join([*lines, *(f"- {note}".replace("*", "\\*") for note in notes(record, data_sets=data_sets))])
+        + "\n"
+    )
 
 
 def setting_words(record: AblationRecord) -> list[str]:

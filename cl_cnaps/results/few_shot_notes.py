@@ -29,8 +29,7 @@ def data_set_notes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     trained = _once(entry["title"] for entry in entries if entry.get("classes_seen_in_training"))
     if trained:
         said.append(
-            f"* The adaptation was trained on some of the classes that are tested ({', '.join(trained)}); below is how "
-            "many."
+            f"* The adaptation was trained on some of the classes that are tested ({', '.join(trained)})."
         )
     return said + [_data_set(entry) for entry in _first_of_each(entries)]
 

@@ -98,7 +98,7 @@ def ablation_part(which: str) -> Callable[[Path], str]:
         records = [read_ablation_record(r.path) for r in records_under(results / "ablate" / which)]
         if not records:
             return f"Not measured yet: `cl-cnaps ablate {which} --out results` makes the record."
-        return "\n\n".join(ablation_markdown(record).rstrip() for record in records)
+        return "\n\n".join(ablation_markdown(record, data_sets=False).rstrip() for record in records)
 
     return part
 
