@@ -11,6 +11,7 @@ from rich.table import Table
 
 from cl_cnaps.evaluation.ablations import GRID_MAX, GRID_MIN
 from cl_cnaps.results.ablation import AblationRecord, Row
+from cl_cnaps.results.ablation_differences import base_of, differences
 from cl_cnaps.results.ablation_notes import notes
 from cl_cnaps.results.few_shot_recall import recall_points
 from cl_cnaps.results.few_shot_tables import data_set_words
@@ -65,7 +66,7 @@ def ablation_markdown(record: AblationRecord, *, data_sets: bool = True) -> str:
     """
     lines = [f"**{' · '.join(setting_words(record))}**", ""]
     for block in _blocks(record):
-        lines += [f"{block.title.capitalize()}:", "", _markdown_row(block.columns)]
+        lines += [f"{block.title[0].upper()}{block.title[1:]}:", "", _markdown_row(block.columns)]
         lines.append(_markdown_row([":---", *["---:"] * (len(block.columns) - 1)]))
         lines += [_markdown_row(row) for row in block.rows] + [""]
     return (
@@ -91,13 +92,33 @@ def refinement_grid(record: AblationRecord) -> tuple[list[int], list[int], list[
 
 def _blocks(record: AblationRecord) -> list[_Block]:
     if record.which == "shots":
-        return [_shots(record)]
+        return [_shots(record), *_differences(record)]
     if record.which == "queries":
         return [_queries(record)]
     printed = _PRINTED.get(record.which)
     rows = [row for row in record.rows if printed is None or row["row"] in printed]
     blocks = [block for domain in _DOMAINS if (block := _domain(rows, domain)) is not None]
+    blocks += _differences(record, printed)
     return [*blocks, _grid(record)] if record.which == "refinement" else blocks
+
+
+def _differences(record: AblationRecord, printed: Sequence[str] | None = None) -> list[_Block]:
+    """How far rows are from the one that they are compared with, on the same tasks."""
+    found = [one for one in differences(record) if printed is None or one.row in printed]
+    if not found:
+        return []
+    sets = {entry["data_set"]: data_set_words(entry) for entry in record.rows[0]["results"]}
+    rows = [
+        [one.title, _signed(one.mean, one.half), *(_signed(one.by_data_set[name]) for name in sets)]
+        for one in found
+    ]
+    title = f"difference to {base_of(record)} on the same tasks, points"
+    return [_Block(title, ["", "mean", *sets.values()], rows)]
+
+
+def _signed(mean: float, half: float | None = None) -> str:
+    points = round(100 * mean, 1) + 0.0  # no -0.0
+    return f"{points:+.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
 
 
 def _domain(rows: Sequence[Row], domain: str) -> _Block | None:

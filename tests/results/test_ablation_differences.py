@@ -1,0 +1,51 @@
+"""Rows of an ablation compared task by task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cl_cnaps.results.ablation import AblationRecord
+from cl_cnaps.results.ablation_differences import base_of, differences
+from cl_cnaps.results.ablation_tables import ablation_markdown
+from cl_cnaps.results.record import read_record
+
+(METRIC,) = (Path(__file__).parents[2] / "results" / "ablate" / "metric").iterdir()
+
+
+@pytest.fixture(scope="module")
+def record() -> AblationRecord:
+    return AblationRecord(read_record(METRIC))
+
+
+def test_means_are_those_of_the_rows(record: AblationRecord) -> None:
+    base = next(row for row in record.rows if row["row"] == "mahalanobis")
+    found = {one.row: one for one in differences(record)}
+    assert base_of(record) == base["title"]
+    assert "mahalanobis" not in found
+    for row in record.rows:
+        if row["row"] in found:
+            gap = row["averages"]["all"]["accuracy"] - base["averages"]["all"]["accuracy"]
+            assert found[row["row"]].mean == pytest.approx(gap, abs=1e-9)
+
+
+def test_the_interval_is_of_pairs_of_tasks(record: AblationRecord) -> None:
+    cosine = next(one for one in differences(record) if one.row == "cosine")
+    scores: dict[str, dict[str, list[float]]] = {"cosine": {}, "mahalanobis": {}}
+    for line in record.record.table("episodes"):
+        if line["row"] in scores:
+            scores[line["row"]].setdefault(line["data_set"], []).append(float(line["accuracy"]))
+    gaps = [np.subtract(a, b) for a, b in zip(*(of.values() for of in scores.values()), strict=True)]
+    variance = np.mean([gap.var(ddof=1) / len(gap) for gap in gaps]) / len(gaps)
+    assert cosine.half == pytest.approx(1.96 * variance**0.5)
+    unpaired = [np.var(one, ddof=1) / len(one) for of in scores.values() for one in of.values()]
+    assert cosine.half < 0.5 * 1.96 * sum(unpaired) ** 0.5 / len(gaps)
+
+
+def test_root_riemannian_differs_nowhere(record: AblationRecord) -> None:
+    root = next(one for one in differences(record) if one.row == "root-riemannian")
+    assert (root.mean, root.half) == (0, 0)
+    assert "Difference to Squared Mahalanobis on the same tasks" in ablation_markdown(record)
+    assert "-0.0" not in ablation_markdown(record)
