@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import platform
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 """glibc's numbers of its settings, from malloc.h."""
 
 MOST_SPARE = 1 << 30
-"""Bytes of freed memory that a process keeps from one task to the next."""
+"""Bytes that a process may grow by before it gives freed memory back."""
+
+_STATM = Path("/proc/self/statm")
+_resident_then = 0
+"""Bytes held after freed memory was last given back."""
 
 
 def set_up_torch() -> None:
@@ -39,37 +45,22 @@ def keep_freed_memory() -> bool:
     return all(told)
 
 
-class _MallocState(ctypes.Structure):
-    """glibc's `struct mallinfo2`."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    )
-
-
 def release_spare_memory(most: int = MOST_SPARE) -> bool:
-    """Give freed memory back if more than `most` bytes of it are kept; says whether it did (glibc only).
+    """Give freed memory back if the process has grown by more than `most` bytes since it last did; says whether it did.
 
-    For the end of a task: one large task must not hold its memory through a thousand small ones.
+    For the end of a task: one large task must not hold its memory through a thousand small ones. Linux with glibc only.
     """
-    if platform.libc_ver()[0] != "glibc":
+    global _resident_then  # noqa: PLW0603 - memory is the process's
+    if platform.libc_ver()[0] != "glibc" or _resident() <= _resident_then + most:
         return False
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallinfo2"):  # before glibc 2.33
-        return False
-    library.mallinfo2.restype = _MallocState
-    if library.mallinfo2().fordblks <= most:
-        return False
-    return bool(library.malloc_trim(ctypes.c_size_t(0)))
+    ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
+    _resident_then = _resident()
+    return True
+
+
+def _resident() -> int:
+    """Bytes of memory that the process holds; 0 where the system does not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0

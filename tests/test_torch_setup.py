@@ -49,9 +49,10 @@ kept = [torch.zeros(1_000_000) for _ in range(40)]
 guard = torch.zeros(1000)
 del kept
 before = resident()
-assert not release_spare_memory(1 << 30)
+assert not release_spare_memory(1 << 40)
 assert release_spare_memory(1 << 20)
 print(before - resident())
+assert not release_spare_memory(1 << 20), "nothing has been taken since"
 """
 
 

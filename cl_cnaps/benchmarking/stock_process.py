@@ -19,6 +19,7 @@ import torch
 from cl_cnaps.errors import ClCnapsError
 
 _READY = "ready"
+_ENDED = "the process of the plain implementation ended; its error is above"
 
 
 class StockProcess:
@@ -36,7 +37,11 @@ class StockProcess:
         )
 
     def __enter__(self) -> StockProcess:
-        self._answer(_READY)
+        try:
+            self._answer(_READY)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -45,20 +50,26 @@ class StockProcess:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._process.kill()
         self._process.communicate()
 
     def __call__(self) -> Any:
         """One round: what its work returns."""
         assert self._process.stdin is not None
-        self._process.stdin.write("again\n")
+        try:
+            self._process.stdin.write("again\n")
+        except BrokenPipeError:
+            raise ClCnapsError(_ENDED) from None
         return self._answer(None)
 
     def _answer(self, expected: str | None) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise ClCnapsError("the process of the plain implementation ended; its error is above")
+            raise ClCnapsError(_ENDED)
         answer = json.loads(line)
         if expected is not None and answer != expected:
             raise ClCnapsError(f"the process of the plain implementation began with {answer!r}")

@@ -62,7 +62,9 @@ def arguments(verb: SweepVerb, options: Options, where: str) -> tuple[str, ...]:
     words: list[str] = []
     for name, value in options.items():
         if name in SWEEPS_OWN:
-            raise BadInputError(f"{where}: {name} is not for a recipe to say, but for `cl-cnaps sweep`")
+            raise BadInputError(
+                f"{where}: {name} is not for a recipe to say, but for the command that runs it"
+            )
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}"

@@ -45,7 +45,9 @@ class EvaluationSet:
     chosen: str
     """Which classes these are, and by which rule, as a person is told it."""
     held_out: bool
-    """Whether these are classes set apart for testing, and not all that there are."""
+    """Whether no class that is not for testing is among these."""
+    by_specification: bool = False
+    """Whether a specification says which these are, and not the data set's own splits."""
 
     @property
     def name(self) -> str:
@@ -110,7 +112,9 @@ def _by_specification(
         chosen = f"{len(split.classes):,} of the {all_test:,} test classes of the specification {names}"
     else:
         chosen = f"the {len(split.classes):,} test classes of the specification {names}"
-    return _made(source, pieces, split, chosen + left_out, invert=invert, held_out=held_out)
+    return _made(
+        source, pieces, split, chosen + left_out, invert=invert, held_out=held_out, by_specification=True
+    )
 
 
 def _by_rule(source: CountedSource, known: KnownSet | None) -> EvaluationSet:
@@ -126,21 +130,29 @@ def _by_rule(source: CountedSource, known: KnownSet | None) -> EvaluationSet:
             alphabets.setdefault(label.rpartition("/")[0], []).append(label)
         groups = {alphabet: tuple(labels) for alphabet, labels in alphabets.items()}
     usable, left_out = _usable(SplitSpec(table, groups=groups))
+    others = {name for other in source.splits if other != split for name in source.classes(other)}
+    held_out = split is not None and others.isdisjoint(source.classes(split))
     chosen = f"all {len(usable.classes):,} classes"
     if split is not None:
         chosen += f" of the split {split}"
     elif known is not None and known.spec is not None:
         chosen += ", without a specification that says which are for testing"
-    return _made(
-        source, pieces, usable, chosen + left_out, invert=_inverted(known), held_out=split is not None
-    )
+    return _made(source, pieces, usable, chosen + left_out, invert=_inverted(known), held_out=held_out)
 
 
 def _made(
-    source: CountedSource, pieces: Pieces, split: SplitSpec, chosen: str, *, invert: bool, held_out: bool
+    source: CountedSource,
+    pieces: Pieces,
+    split: SplitSpec,
+    chosen: str,
+    *,
+    invert: bool,
+    held_out: bool,
+    by_specification: bool = False,
 ) -> EvaluationSet:
     taken = {label: pieces[label] for label in split.classes.names}
-    return EvaluationSet(EpisodeImages(source, taken, invert=invert), split, chosen, held_out)
+    images = EpisodeImages(source, taken, invert=invert)
+    return EvaluationSet(images, split, chosen, held_out, by_specification)
 
 
 def _pieces(source: CountedSource, splits: tuple[str, ...]) -> Pieces:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from cl_cnaps.data import Source
 from cl_cnaps.data.atomic import make_folder, partial_file
+from cl_cnaps.data.decoding import VERSION
 from cl_cnaps.episodes import Episode
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel
@@ -34,11 +36,15 @@ class KeptFeatures:
     @classmethod
     def under(cls, folder: Path, model: CnapsModel, images: Source) -> KeptFeatures:
         """Those of `model` on `images`, in a folder for those of all models."""
+        info = model.backbone.info
         said = (
-            f"{features_digest(model)} {model.backbone.info.image_size} {images.digest()} compiled {model.compiled} "
-            f"PyTorch {torch.__version__}"
+            features_digest(model),
+            (info.name, info.image_size, info.mean, info.std, model.config.encoder),
+            images.digest(),
+            VERSION,
+            (model.compiled, model.device.type, torch.__version__),
         )
-        place = folder / hashlib.sha256(said.encode()).hexdigest()[:16]
+        place = folder / hashlib.sha256(repr(said).encode()).hexdigest()[:16]
         make_folder(place)
         return cls(place)
 
@@ -50,7 +56,8 @@ class KeptFeatures:
             rows = rows.to(device)
             return rows[:support], rows[support:]
         features = embed()
-        with partial_file(file) as partial, partial.open("wb") as opened:
+        # A full disk costs a later run its features, not this one its work.
+        with suppress(OSError), partial_file(file) as partial, partial.open("wb") as opened:
             np.save(opened, torch.cat(features).cpu().numpy(), allow_pickle=False)
         return features
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from cl_cnaps.data.catalog import known_set
+from cl_cnaps.data.records import RecordSource
 from cl_cnaps.evaluation.evaluation_sets import EvaluationSet
 from cl_cnaps.models.loading import TrainedOn
 
@@ -37,6 +40,12 @@ _IMAGENET = {
 }
 
 
+_IMAGENETS = frozenset({"ilsvrc_2012", "mini-imagenet", "tiered-imagenet"})
+"""Different choices of the same classes."""
+
+_SPECIFIED_BY_SPLIT = frozenset({"omniglot"})
+"""Sets whose specification tests on the classes of their own split for testing."""
+
 _SEEN = frozenset({"ilsvrc_2012", "mini-imagenet", "tiered-imagenet", "cifar10", "cifar100", "mscoco"})
 
 
@@ -56,23 +65,49 @@ def seen_in_training(
     """What an adaptation may have seen of a data set's test classes.
 
     Args:
-        data_set: its name, as training knows it.
+        data_set: its name.
         tasks_of: its test classes.
-        trained_on: which data sets the adaptation was trained on; None if that is not known.
+        trained_on: which data sets the adaptation was trained on, by the names that its recipe has; None if that is
+            not known.
     """
     if trained_on is None:
         return Overlap(False, "not known")
-    if data_set not in trained_on:
-        return Overlap(False, "none" if trained_on else "none, as no adaptation was trained")
-    trained = trained_on[data_set]
+    if not trained_on:
+        return Overlap(False, "none, as no adaptation was trained")
+    by_name = {_source_name(name): trained for name, trained in trained_on.items()}
+    if (trained := by_name.get(_source_name(data_set))) is not None:
+        return _of_the_same_set(tasks_of, trained)
+    related = sorted(_IMAGENETS & set(by_name)) if _source_name(data_set) in _IMAGENETS else []
+    if related:
+        return Overlap(False, f"not known; {' and '.join(related)}, of the same classes, was trained on")
+    return Overlap(False, "none")
+
+
+def _of_the_same_set(tasks_of: EvaluationSet, trained: TrainedOn) -> Overlap:
     classes = f"{trained.classes:,} of its classes"
-    if trained.split in tasks_of.images.source.splits:
-        theirs = sum(
-            any(piece.split == trained.split for piece in pieces)
-            for pieces in tasks_of.images.pieces.values()
-        )
-        if theirs:
-            return Overlap(True, f"{theirs:,} of the test classes, among {classes} that were trained on")
-    elif not tasks_of.held_out:
+    apart = Overlap(False, f"none of the test classes; {classes} that are not for testing were trained on")
+    source = tasks_of.images.source
+    if trained.split.isupper():  # of a specification
+        if tasks_of.held_out and (tasks_of.by_specification or source.name in _SPECIFIED_BY_SPLIT):
+            return apart
+        if tasks_of.held_out:
+            return Overlap(False, f"not known; {classes} were trained on, chosen by a specification")
         return Overlap(True, f"{classes} were trained on, and none are kept apart for testing")
-    return Overlap(False, f"none of the test classes; {classes} that are not for testing were trained on")
+    if isinstance(source, RecordSource) or trained.split not in source.splits:
+        return Overlap(False, f"not known; {classes} were trained on, of a split {trained.split}")
+    seen = set(source.classes(trained.split))
+    tested = sum(
+        any(piece.class_name in seen for piece in pieces) for pieces in tasks_of.images.pieces.values()
+    )
+    if tested:
+        return Overlap(True, f"{tested:,} of the test classes, among {classes} that were trained on")
+    return apart
+
+
+def _source_name(name: str) -> str:
+    """How a data set is called, whichever way it was asked for."""
+    kind, colon, path = name.partition(":")
+    if colon and kind in ("folder", "records"):
+        return Path(path).stem
+    known = known_set(name)
+    return known.name if known else name

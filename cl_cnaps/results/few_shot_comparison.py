@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 from cl_cnaps.errors import BadInputError
@@ -31,7 +32,9 @@ def comparison_markdown(records: Sequence[FewShotRecord]) -> str:
         *(f"*{method}, {_PAPERS[key]}*" for method, key in papers),
     ]
     lines = [_row(header), _row([":---", *["---:"] * (len(header) - 1)])]
-    for position, entry in enumerate(first.entries):
+    # A mark is of any column; what it is for stands below.
+    shown = [max(place, key=_told) for place in zip(*(record.entries for record in records), strict=True)]
+    for position, entry in enumerate(shown):
         label = data_set_words(entry) + (f", {_shape(entry)}" if shapes else "")
         cells = [record.entries[position]["accuracy"] for record in records]
         theirs = [_of(records, method).entries[position][key] for method, key in papers]
@@ -46,22 +49,22 @@ def comparison_markdown(records: Sequence[FewShotRecord]) -> str:
     if "all" in first.averages:
         here = [f"{record.averages['all']['rank']:.1f}" for record in records]
         ranks = [_of(records, method).averages["all"]["paper_rank"] for method, _ in papers]
-        shown = [
+        printed = [
             "" if rank is None or key != "paper" else f"{rank:.1f}"
             for (_, key), rank in zip(papers, ranks, strict=True)
         ]
-        lines.append(_row(["average rank", *here, *shown]))
-    notes = ["- " + note.replace("*", "\\*") for note in data_set_notes(first.entries)]
+        lines.append(_row(["average rank", *here, *printed]))
+    notes = ["- " + note.replace("*", "\\*") for note in data_set_notes(shown)]
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
 def _check(records: Sequence[FewShotRecord]) -> None:
     if not records:
         raise BadInputError("a comparison needs at least one record")
-    for record in records[1:]:
-        same = len(record.entries) == len(records[0].entries)
-        if not same or not all(map(_same_tasks, record.entries, records[0].entries)):
-            raise BadInputError(f"{record.path} and {records[0].path} are not of the same tasks and images")
+    for one, other in combinations(records, 2):
+        same = len(one.entries) == len(other.entries)
+        if not same or not all(map(_same_tasks, one.entries, other.entries)):
+            raise BadInputError(f"{other.path} and {one.path} are not of the same tasks and images")
 
 
 def _same_tasks(one: Entry, other: Entry) -> bool:
@@ -87,6 +90,11 @@ def _here(record: FewShotRecord, records: Sequence[FewShotRecord]) -> str:
 
 def _of(records: Sequence[FewShotRecord], method: str) -> FewShotRecord:
     return next(record for record in records if method_name(record.entries[0]) == method)
+
+
+def _told(entry: Entry) -> tuple[bool, bool]:
+    """Which of the entries of one data set has most to say of what was seen in training."""
+    return bool(entry.get("classes_seen_in_training")), entry["adaptation"] != "none"
 
 
 def _has(records: Sequence[FewShotRecord], method: str, key: str) -> bool:

@@ -32,19 +32,19 @@ _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated 
 
 _RECIPES = {
     "stream/": "benchmarks/continual.toml",
-    "evaluate/meta-dataset": "benchmarks/meta-dataset.toml",
-    "evaluate/mini-imagenet": "benchmarks/mini-tiered.toml",
-    "evaluate/tiered-imagenet": "benchmarks/mini-tiered.toml",
-    "ablate/metric": "benchmarks/ablations/metric.toml",
-    "ablate/gmm": "benchmarks/ablations/model.toml",
-    "ablate/transduction": "benchmarks/ablations/model.toml",
-    "ablate/refinement": "benchmarks/ablations/refinement-grid.toml",
-    "ablate/shots": "benchmarks/shots.toml",
-    "ablate/queries": "benchmarks/queries.toml",
-    "active/cifar10": "benchmarks/active/cifar10.toml",
-    "active/omniglot": "benchmarks/active/omniglot.toml",
+    "evaluate/meta-dataset-": "benchmarks/meta-dataset.toml",
+    "evaluate/mini-imagenet-": "benchmarks/mini-tiered.toml",
+    "evaluate/tiered-imagenet-": "benchmarks/mini-tiered.toml",
+    "ablate/metric-": "benchmarks/ablations/metric.toml",
+    "ablate/gmm-": "benchmarks/ablations/model.toml",
+    "ablate/transduction-": "benchmarks/ablations/model.toml",
+    "ablate/refinement-": "benchmarks/ablations/refinement-grid.toml",
+    "ablate/shots-": "benchmarks/shots.toml",
+    "ablate/queries-": "benchmarks/queries.toml",
+    "active/cifar10-": "benchmarks/active/cifar10.toml",
+    "active/omniglot-": "benchmarks/active/omniglot.toml",
 }
-"""Where a run is listed, by how its record's verb and name begin."""
+"""Of which table or figure a record is, by how its verb and name begin; its own numbers of tasks or runs may differ."""
 
 _CELLS = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in ("multi", "single")]
 
@@ -84,7 +84,6 @@ def few_shot_tables(results: Path) -> str:
         ]
         records = few_shot_records([folder for folder in folders if folder.is_dir()])
         plain = [record for record in records if len({entry["queries"] for entry in record.entries}) <= 1]
-        # Adapted features first: what their adaptation has seen belongs below the table.
         plain.sort(key=lambda record: record.entries[0]["adaptation"] == "none")
         if plain:
             parts.append(f"**{title}**\n\n{comparison_markdown(plain)}")
@@ -117,15 +116,15 @@ def active_part(source: str) -> Callable[[Path], str]:
 
 
 def recipe_of(record: Record) -> str:
-    """The recipe in benchmarks/ that lists the run of a record; nothing where none does."""
-    verb, name = record.path.parts[-3:-1]
-    return next((recipe for start, recipe in _RECIPES.items() if f"{verb}/{name}".startswith(start)), "")
+    """The recipe in benchmarks/ of the table or figure that a record belongs to; nothing where there is none."""
+    place = f"{record.verb}/{record.name}-"
+    return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
 
 
 def record_list(results: Path) -> str:
     """Every record below a results folder, with its recipe, its command, and the code it was made with."""
     lines = [
-        "| record | what | recipe | command | commit | finished |",
+        "| record | what | recipe of its table | command | commit | finished |",
         "| :--- | :--- | :--- | :--- | :--- | :--- |",
     ]
     for record in sorted(records_under(results), key=lambda record: str(record.path)):

@@ -10,9 +10,9 @@ import pytest
 from cl_cnaps.results.ablation import AblationRecord
 from cl_cnaps.results.ablation_differences import base_of, differences
 from cl_cnaps.results.ablation_tables import ablation_markdown
-from cl_cnaps.results.record import read_record
+from cl_cnaps.results.record import read_record, record_folders
 
-(METRIC,) = (Path(__file__).parents[2] / "results" / "ablate" / "metric").iterdir()
+METRIC = next(record_folders(Path(__file__).parents[2] / "results" / "ablate" / "metric"))
 
 
 @pytest.fixture(scope="module")
