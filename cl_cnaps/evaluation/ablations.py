@@ -30,6 +30,8 @@ class Method:
     metric: Metric = "mahalanobis"
     refine: tuple[int, int | Unbounded] | None = None
     """Least and most steps; None for the usual ones of the tasks."""
+    of_grid: bool = False
+    """Whether it is a cell of a grid, which is read for its mean alone."""
 
     @property
     def own_weights(self) -> bool:
@@ -57,7 +59,13 @@ class Method:
 _SIMPLE = Method("simple", "Simple", "simple")
 _TRANSDUCTIVE = Method("transductive", "Transductive", "transductive")
 _GRID = tuple(
-    Method(f"{least}-{most}", f"Min {least} Max {most}", "transductive", refine=(least, most))
+    Method(
+        f"{least}-{most}",
+        f"Min {least} Max {most}",
+        "transductive",
+        refine=(least, most),
+        of_grid=(least, most) != (2, 4),  # which is a row of the paper's table
+    )
     for least in GRID_MIN
     for most in GRID_MAX
     if least <= most

@@ -113,10 +113,7 @@ def write_ablation_record(
         which,
         config,
         environment=describe_environment(environment_extra),
-        tables={
-            EPISODES: _named(methods, lambda cell: cell.episodes),
-            RECALL: _named(methods, lambda cell: cell.recall),
-        },
+        tables=_tables(which, methods),
         summary={
             "verb": VERB,
             "name": which,
@@ -171,6 +168,14 @@ def _averages(results: Sequence[Entry]) -> dict[str, dict[str, Any]]:
                 "paper": None if None in theirs else fmean(figure["mean"] for figure in theirs),
             }
     return found
+
+
+def _tables(which: str, methods: Sequence[MethodCells]) -> dict[str, Iterator[dict[str, Any]]]:
+    """Every task's accuracy, but for the cells of a grid; class recall where the ablation is about it."""
+    tables = {EPISODES: _named([of for of in methods if not of.method.of_grid], lambda cell: cell.episodes)}
+    if which == "shots":
+        tables[RECALL] = _named(methods, lambda cell: cell.recall)
+    return tables
 
 
 def _named(methods: Sequence[MethodCells], rows: Any) -> Iterator[dict[str, Any]]:

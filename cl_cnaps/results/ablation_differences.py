@@ -42,7 +42,7 @@ def base_of(record: AblationRecord) -> str | None:
 
 
 def differences(record: AblationRecord) -> list[Difference]:
-    """Of every row but the base, in their order; none where nothing is the base."""
+    """Of every row whose tasks are listed, but the base, in their order; none where nothing is the base."""
     if base_of(record) is None:
         return []
     tasks: dict[str, dict[str, dict[str, float]]] = {}
@@ -53,7 +53,7 @@ def differences(record: AblationRecord) -> list[Difference]:
     return [
         _difference(row["row"], row["title"], tasks[row["row"]], base)
         for row in record.rows
-        if row["row"] != BASES[record.which]
+        if row["row"] != BASES[record.which] and row["row"] in tasks
     ]
 
 
