@@ -73,7 +73,7 @@ def _same_tasks(one: Entry, other: Entry) -> bool:
     decide = ("data_digest", "test_classes", "ways", "shots", "queries", "seed")
     if any(one[key] != other[key] for key in decide):
         return False
-    return one["tasks"] != other["tasks"] or one["episodes_digest"] == other["episodes_digest"]
+    return bool(one["tasks"] != other["tasks"] or one["episodes_digest"] == other["episodes_digest"])
 
 
 def _here(record: FewShotRecord, records: Sequence[FewShotRecord]) -> str:
