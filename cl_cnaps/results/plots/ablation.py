@@ -33,6 +33,10 @@ def draw_ablation(record: AblationRecord, *, formats: Sequence[str] = FORMATS) -
     return []
 
 
+_LEAST_SPAN = 1.0
+"""Points that the colours of a grid span at least."""
+
+
 def grid_figure(record: AblationRecord) -> Figure:
     """Mean accuracy over data sets for every least and most number of refinement steps (fig:max-and-min)."""
     least, most, values = refinement_grid(record)
@@ -40,12 +44,13 @@ def grid_figure(record: AblationRecord) -> Figure:
     figure = new_figure(1.6 + 0.55 * len(most), 1.3 + 0.5 * len(least), setting_words(record))
     axes = figure.subplots()
     scale = matplotlib.colormaps["viridis"]
-    # The differences are small: the colours span them, and the numbers say how small.
-    low, high = float(np.nanmin(cells)), float(np.nanmax(cells))
+    # The differences are small: the colours span them, but never so little that rounding looks like a difference.
+    spare = max(0.0, _LEAST_SPAN - float(np.nanmax(cells) - np.nanmin(cells))) / 2
+    low, high = float(np.nanmin(cells)) - spare, float(np.nanmax(cells)) + spare
     image = axes.imshow(cells, cmap=scale, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     for place in np.argwhere(~np.isnan(cells)).tolist():
         value = float(cells[place[0], place[1]])
-        ink = ink_on(scale((value - low) / ((high - low) or 1.0)))
+        ink = ink_on(scale((value - low) / (high - low)))
         axes.text(
             place[1], place[0], f"{value:.1f}", ha="center", va="center", fontsize=SMALL_SIZE, color=ink
         )
