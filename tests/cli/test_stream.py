@@ -20,7 +20,7 @@ from PIL import Image
 from cl_cnaps.commands import stream as command
 from cl_cnaps.commands.main import main
 from cl_cnaps.continual.protocol import RunResult
-from cl_cnaps.results import stream_run
+from cl_cnaps.results import stream_learners, stream_run
 
 SMALL = ("--backbone", "resnet18", "--image-size", "16", "--shots", "3", "--queries", "4")
 """A network of random weights on tiny images: numbers that mean nothing, at once."""
@@ -228,9 +228,9 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         time.sleep(0.4)
         return make_baseline(*args, **options)
 
-    make_baseline = stream_run.make_baseline
+    make_baseline = stream_learners.make_baseline
     quick = lines(stream("--model", "ncm", "--runs", "1", "--json"))[0]["seconds"]
-    monkeypatch.setattr(stream_run, "make_baseline", slowly)
+    monkeypatch.setattr(stream_learners, "make_baseline", slowly)
     assert lines(stream("--model", "ncm", "--runs", "1", "--json"))[0]["seconds"] > 0.4
     assert quick < 5  # and no imports
 
