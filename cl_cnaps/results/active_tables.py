@@ -65,14 +65,17 @@ def active_table(entries: Sequence[Entry]) -> Table:
         pad_edge=False,
         show_edge=False,
     )
-    for column in columns:
-        # A strategy's name, which has a hyphen, would be broken first.
-        whole = column.title == "strategy"
+    # The setting of a group stands on a line of its own: beside the numbers there is no room for it.
+    setting = len(columns) - len(_COLUMNS)
+    for column in _COLUMNS:
         side: JustifyMethod = "right" if column.numeric else "left"
-        table.add_column(column.short, justify=side, overflow="fold", no_wrap=whole)
+        table.add_column(column.short, justify=side, overflow="fold", no_wrap=column.numeric)
     for rows in groups:
+        if setting:
+            table.add_row(" · ".join(filter(None, rows[0][:setting])), style="bold")
         for i, row in enumerate(rows):
-            table.add_row(*(cell.replace(" ± ", "±") for cell in row), end_section=i == len(rows) - 1)
+            cells = (cell.replace(" ± ", "±") for cell in row[setting:])
+            table.add_row(*cells, end_section=i == len(rows) - 1)
     return table
 
 

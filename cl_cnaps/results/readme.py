@@ -108,6 +108,7 @@ def active_part(source: str) -> Callable[[Path], str]:
     def part(results: Path) -> str:
         every = [read_active_record(r.path) for r in records_under(results / "active")]
         entries = [entry for record in every for entry in record.entries if entry["source"] == source]
+        entries.sort(key=lambda entry: (entry["model"], entry["adaptation"] == "none"))
         if not entries:
             return f"Not measured yet: `cl-cnaps active --source {source} --out results` makes the records."
         return active_markdown(entries)
