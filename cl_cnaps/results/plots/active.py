@@ -144,6 +144,10 @@ def _colours(entries: Sequence[Entry]) -> dict[str, str]:
     return {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(strategies)}
 
 
+_LEGEND_ENTRY = 1.7
+"""Inches of the widest entry of a legend."""
+
+
 def _legend(figure: Figure, entries: Sequence[Entry], colours: dict[str, str], models: list[str]) -> None:
     handles = [Line2D([], [], color=colour, linewidth=1.6) for colour in colours.values()]
     names = list(colours)
@@ -160,7 +164,7 @@ def _legend(figure: Figure, entries: Sequence[Entry], colours: dict[str, str], m
         names,
         title="; ".join(notes) or None,
         loc="outside lower center",
-        ncols=len(names),
+        ncols=min(len(names), max(2, int(figure.get_figwidth() / _LEGEND_ENTRY))),
         handlelength=3.0,
         frameon=False,
         fontsize=SMALL_SIZE,
