@@ -8,7 +8,7 @@ from typing import Any
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.few_shot import Entry, FewShotRecord
-from cl_cnaps.results.few_shot_notes import data_set_notes
+from cl_cnaps.results.few_shot_notes import data_set_notes, telling
 from cl_cnaps.results.few_shot_tables import GROUP_WORDS, data_set_words
 from cl_cnaps.results.wording import ABSENT, adaptation_words, count, method_name, paper_cell, percent
 
@@ -33,7 +33,7 @@ def comparison_markdown(records: Sequence[FewShotRecord]) -> str:
     ]
     lines = [_row(header), _row([":---", *["---:"] * (len(header) - 1)])]
     # A mark is of any column; what it is for stands below.
-    shown = [max(place, key=_told) for place in zip(*(record.entries for record in records), strict=True)]
+    shown = telling(entry for record in records for entry in record.entries)
     for position, entry in enumerate(shown):
         label = data_set_words(entry) + (f", {_shape(entry)}" if shapes else "")
         cells = [record.entries[position]["accuracy"] for record in records]
@@ -90,11 +90,6 @@ def _here(record: FewShotRecord, records: Sequence[FewShotRecord]) -> str:
 
 def _of(records: Sequence[FewShotRecord], method: str) -> FewShotRecord:
     return next(record for record in records if method_name(record.entries[0]) == method)
-
-
-def _told(entry: Entry) -> tuple[bool, bool]:
-    """Which of the entries of one data set has most to say of what was seen in training."""
-    return bool(entry.get("classes_seen_in_training")), entry["adaptation"] != "none"
 
 
 def _has(records: Sequence[FewShotRecord], method: str, key: str) -> bool:

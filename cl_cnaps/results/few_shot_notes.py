@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cl_cnaps.results.few_shot import Entry
 from cl_cnaps.results.few_shot_averages import Averages
 
 
@@ -32,6 +33,20 @@ def data_set_notes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             f"* The adaptation was trained on some of the classes that are tested ({', '.join(trained)})."
         )
     return said + [_data_set(entry) for entry in _first_of_each(entries)]
+
+
+def telling(entries: Iterable[Entry]) -> list[Entry]:
+    """Of several models' entries one for each data set and shape: that which has most to say of what was seen."""
+    chosen: dict[tuple[Any, ...], Entry] = {}
+    for entry in entries:
+        place = tuple(entry[key] for key in ("data_set", "shape", "queries"))
+        if place not in chosen or _told(entry) > _told(chosen[place]):
+            chosen[place] = entry
+    return list(chosen.values())
+
+
+def _told(entry: Entry) -> tuple[bool, bool]:
+    return bool(entry.get("classes_seen_in_training")), entry["adaptation"] != "none"
 
 
 def _backbone(first: Mapping[str, Any]) -> str:

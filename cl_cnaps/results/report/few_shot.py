@@ -10,7 +10,7 @@ from cl_cnaps.evaluation.meta_dataset import COLUMNS as META_DATASET
 from cl_cnaps.evaluation.ranks import average_rank
 from cl_cnaps.results.few_shot import Entry, FewShotRecord
 from cl_cnaps.results.few_shot_averages import GROUPS
-from cl_cnaps.results.few_shot_notes import data_set_notes
+from cl_cnaps.results.few_shot_notes import data_set_notes, telling
 from cl_cnaps.results.few_shot_tables import data_set_words
 from cl_cnaps.results.paper.few_shot import PaperRow, meta_dataset_rows, paper_rows
 from cl_cnaps.results.record import record_name
@@ -113,10 +113,11 @@ def evaluation_names(records: Sequence[FewShotRecord]) -> list[str]:
     return told_apart(named, _DECIDED_BY_TARGET)
 
 
-def evaluation_order(record: FewShotRecord) -> tuple[int, str]:
-    """Sorts the models as everywhere."""
-    model = record.entries[0]["model"]
-    return CNAPS_ORDER.index(model) if model in CNAPS_ORDER else len(CNAPS_ORDER), model
+def evaluation_order(record: FewShotRecord) -> tuple[int, str, bool]:
+    """Sorts the models as everywhere, adapted features before frozen ones."""
+    first = record.entries[0]
+    place = CNAPS_ORDER.index(first["model"]) if first["model"] in CNAPS_ORDER else len(CNAPS_ORDER)
+    return place, first["model"], first["adaptation"] == "none"
 
 
 def _columns(target: str, records: Iterable[FewShotRecord]) -> dict[Key, tuple[str, str | None]]:
@@ -194,11 +195,14 @@ def _rank(rank: float | None, link: str | None) -> Cell:
 
 
 def _notes(records: Sequence[FewShotRecord], target: str, there: set[str]) -> list[str]:
-    said: dict[str, None] = {}
-    for record in records:
-        said |= dict.fromkeys(data_set_notes(record.entries))
-        said |= dict.fromkeys(f"Missing: {one['title']}: {one['reason']}" for one in record.missing)
-    notes = list(said)
+    every = [entry for record in records for entry in record.entries]
+    notes = data_set_notes(telling(every)) if every else []
+    missing = (f"Missing: {one['title']}: {one['reason']}" for record in records for one in record.missing)
+    notes += dict.fromkeys(missing)
+    counts = [record.entries[0]["tasks"] for record in records]
+    if len(set(counts)) > 1:
+        each = zip(evaluation_names(records), counts, strict=True)
+        notes.append("Tasks of each kind: " + "; ".join(f"{name}: {tasks:,}" for name, tasks in each) + ".")
     if records:
         notes.append("Ours: ± is the 95 % interval over tasks, 1.96 std / sqrt(tasks).")
     if target == "meta-dataset":
