@@ -28,8 +28,8 @@ from cl_cnaps.paths import cache_root
 CompileChoice = Literal["auto", "on", "off"]
 
 PAYS_FROM: Mapping[str, int] = {"efficientnet-lite0": 130_000, "resnet18": 20_000}
-"""Images from which on compiling saves more than it takes, nothing being cached: as `benchmarks/speed/embed.py` measured
-with two threads on two cores (the record is in `results/speed/embed`), rounded up.
+"""Images from which on compiling saves more than it takes, nothing being cached: as `benchmarks/speed/embed.py`
+measured with two threads on two cores (the record is in `results/speed/embed`), rounded up.
 
 Fixed numbers and not measured anew in each run, so that the same command does the same arithmetic every time.
 """
