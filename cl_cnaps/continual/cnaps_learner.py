@@ -7,6 +7,7 @@ from torch import Tensor
 
 from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.memory import ClassGroup, ClassKey
 from cl_cnaps.continual.scenario import avalanche_benchmark
 from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
 from cl_cnaps.continual.stream import Head, Stream
@@ -37,7 +38,8 @@ class CnapsLearner:
         self._learner = self._strategy.learner
         self._scope: QueryScope = query_scope
         self._features: dict[int, tuple[int, Tensor]] = {}
-        self._logits: dict[tuple[int, int], tuple[object, Tensor]] = {}
+        self._logits: dict[int, dict[ClassKey, tuple[object, Tensor]]] = {}
+        """Of each task, by the first class of a group."""
         self._refined: tuple[int, dict[int, Tensor]] | None = None
         self.embedded = 0
         """Query images embedded so far."""
@@ -61,7 +63,8 @@ class CnapsLearner:
         if head == "single" and learner.transductive and self._scope == "stream":
             logits = self._stream_logits()[task]
         else:
-            logits = learner.logits(self._query_features(task), keys, self._group_logits(task))
+            features = self._query_features(task)
+            logits = learner.logits(features, keys, lambda group: self._of_group(task, group))
         ids = torch.tensor([key.label for key in keys])
         return ids[logits.argmax(dim=1).cpu()]
 
@@ -83,26 +86,25 @@ class CnapsLearner:
             self._features[task] = (self._learner.adaptations, features)
         return features
 
-    def _group_logits(self, task: int) -> Tensor:
-        """Logits of a task's queries under every stored class; those of groups that did not change are kept."""
-        features = self._query_features(task)
-        columns = []
-        for place, group in enumerate(self._learner.memory.groups):
-            marker = (group, self._learner.adaptations)
-            kept, logits = self._logits.get((task, place), (None, torch.empty(0)))
-            if kept != marker:
-                logits = self._learner.group_logits(group, features)
-                self._logits[task, place] = (marker, logits)
-            columns.append(logits)
-        return torch.cat(columns, dim=1)
+    def _of_group(self, task: int, group: ClassGroup) -> Tensor:
+        """Logits of a task's queries under the classes of a group, computed once while neither changes."""
+        version, kept = self._logits.setdefault(task, {}).get(group.keys[0], (None, torch.empty(0)))
+        marker = (group, self._learner.adaptations)
+        if version != marker:
+            kept = self._learner.group_logits(group, self._query_features(task))
+            self._logits[task][group.keys[0]] = (marker, kept)
+        return kept
 
     def _stream_logits(self) -> dict[int, Tensor]:
         """Single-head logits of all tasks seen, refined on all their queries together."""
         steps = self._learned
         if self._refined is None or self._refined[0] != steps:
             features = [self._query_features(task) for task in range(steps)]
-            stored = torch.cat([self._group_logits(task) for task in range(steps)])
-            logits = self._learner.logits(torch.cat(features), self._learner.memory.keys, stored)
+            logits = self._learner.logits(
+                torch.cat(features),
+                self._learner.memory.keys,
+                lambda group: torch.cat([self._of_group(task, group) for task in range(steps)]),
+            )
             parts = torch.split(logits, [len(part) for part in features])
             self._refined = (steps, dict(enumerate(parts)))
         return self._refined[1]

@@ -23,6 +23,10 @@ from cl_cnaps.models.heads import LinearHead
 ClassIds = Literal["shared", "per-task"]
 
 
+OfGroup = Callable[[ClassGroup], Tensor]
+"""Logits Q x K of some queries under the classes of a group."""
+
+
 @dataclass(frozen=True)
 class ContinualConfig:
     """How a model is used on a stream."""
@@ -138,37 +142,36 @@ class ContinualCnaps(nn.Module):
 
     @torch.no_grad()
     def stored_logits(
-        self, features_QD: Tensor, keys: Sequence[ClassKey], of_groups_QK: Tensor | None = None
+        self, features_QD: Tensor, keys: Sequence[ClassKey], of_group: OfGroup | None = None
     ) -> Tensor:
         """Logits Q x K of some classes as they are stored, before any refinement.
 
         Args:
             features_QD: any images.
             keys: the classes, in the order of the columns wanted.
-            of_groups_QK: `group_logits` of all groups side by side, if they are at hand already.
+            of_group: gives `group_logits` of a group, where they may be at hand already. It is asked for the groups of
+                these classes alone, so that few of many cost little.
         """
         if not keys:
             raise BadInputError("no class competes: this task was never learned")
-        column = {key: i for i, key in enumerate(self.memory.keys)}
+        wanted = set(keys)
+        groups = [group for group in self.memory.groups if not wanted.isdisjoint(group.keys)]
+        column = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
         missing = [key for key in keys if key not in column]
         if missing:
             raise BadInputError(f"classes that were never learned: {missing}")
-        if of_groups_QK is None:
-            wanted = set(keys)
-            groups = [group for group in self.memory.groups if wanted.intersection(group.keys)]
-            column = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
-            of_groups_QK = torch.cat([self.group_logits(group, features_QD) for group in groups], dim=1)
-        return of_groups_QK[:, [column[key] for key in keys]]
+        found = [of_group(group) if of_group else self.group_logits(group, features_QD) for group in groups]
+        return torch.cat(found, dim=1)[:, [column[key] for key in keys]]
 
     @torch.no_grad()
     def logits(
-        self, features_QD: Tensor, keys: Sequence[ClassKey], of_groups_QK: Tensor | None = None
+        self, features_QD: Tensor, keys: Sequence[ClassKey], of_group: OfGroup | None = None
     ) -> Tensor:
         """Logits Q x K of the classes that compete, refined on these queries if the model does so.
 
         The arguments are those of `stored_logits`; `features_QD` must be the whole query set.
         """
-        logits_QK = self.stored_logits(features_QD, keys, of_groups_QK)
+        logits_QK = self.stored_logits(features_QD, keys, of_group)
         if not self.transductive:
             return logits_QK
         assert isinstance(self.model, TransductiveCnaps)

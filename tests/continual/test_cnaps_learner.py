@@ -10,9 +10,11 @@ import torch
 from continual.small_strategies import evaluated, make
 from continual.small_streams import PAIRS, benchmark_of, small_stream
 from models.small import small_model
+from torch import Tensor
 
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
 from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.memory import ClassGroup
 from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.continual.stream import accuracy
 from cl_cnaps.errors import BadInputError
@@ -162,3 +164,22 @@ def test_memory_grows_by_the_same_for_every_task_like_the_first() -> None:
         sizes.append(learner.memory_bytes())
     encoding = 64 * 4
     assert sizes == [encoding + (step + 1) * (sizes[0] - encoding) for step in range(4)]
+
+
+def test_the_multi_head_looks_at_the_classes_of_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = small_stream(PAIRS, queries=10)
+    learner = CnapsLearner(stream, small_model("simple"), "first")
+    asked: list[tuple[int, ...]] = []
+    group_logits = learner._learner.group_logits
+
+    def counted(group: ClassGroup, features: Tensor) -> Tensor:
+        asked.append(tuple(key.label for key in group.keys))
+        return group_logits(group, features)
+
+    monkeypatch.setattr(learner._learner, "group_logits", counted)
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+        learner.predict(step, "multi")
+    assert asked == [task.classes for task in stream.tasks]
+    learner.predict(0, "single")
+    assert len(asked) == 2 * len(stream.tasks) - 1  # of its own group they were at hand
