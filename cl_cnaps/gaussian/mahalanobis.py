@@ -100,12 +100,10 @@ def _groups(gaussians: Gaussians) -> list[Tensor]:
     """Classes that have the same base, and so are solved together."""
     weights = gaussians.shared_weight_KT
     every = torch.arange(gaussians.n_classes, device=weights.device)
-    if not weights.shape[1]:
+    if not weights.shape[1]:  # nothing shared: beta I is everyone's base
         return [every]
     if weights.requires_grad:  # equal numbers, but gradients of their own
         return list(every[:, None])
-    if weights.shape[1] == 0:  # nothing shared: beta I is everyone's base
-        return [torch.arange(gaussians.n_classes, device=weights.device)]
     _, group_K = torch.unique(weights, dim=0, return_inverse=True)
     by_group = torch.argsort(group_K, stable=True)
     return list(torch.split(by_group, torch.bincount(group_K).tolist()))
