@@ -144,40 +144,57 @@ def image_size(function: F) -> F:
 
 def variant(function: F) -> F:
     """`--metric`, `--variant`, `--refine-min` and `--refine-max`: what the paper's ablations change."""
+    return _variant(
+        function,
+        metric="that of the weights, else mahalanobis",
+        variant="that of the weights, else plain",
+        refine_min="2",
+        refine_max="4; evaluate mini-, tiered-imagenet: 10",
+    )
+
+
+def recipes_variant(function: F) -> F:
+    """The same four, of a model that is to be trained: what is not given is as the recipe says."""
+    said = "the recipe's"
+    return _variant(function, metric=said, variant=said, refine_min=said, refine_max=said)
+
+
+def _variant(function: F, *, metric: str, variant: str, refine_min: str, refine_max: str) -> F:
+    """The four options, each with what its help says of its default."""
     function = click.option(
         "--refine-max",
         callback=_steps,
         metavar="N|unbounded",
-        help="Most steps of refinement (transductive); 0: none.  [default: 4; evaluate mini-, tiered-imagenet: 10]",
+        help=f"Most steps of refinement (transductive); 0: none.  [default: {refine_max}]",
     )(function)
     function = click.option(
         "--refine-min",
         type=click.IntRange(min=0),
-        help="Least steps of refinement (transductive).  [default: 2]",
+        help=f"Least steps of refinement (transductive).  [default: {refine_min}]",
     )(function)
     function = click.option(
         "--variant",
         type=click.Choice(["plain", *VARIANTS]),
         help="; ".join(f"{name}: {info.model}, {info.meaning}" for name, info in VARIANTS.items())
-        + ".  [default: that of the weights, else plain]",
+        + f".  [default: {variant}]",
     )(function)
     return click.option(
         "--metric",
         metavar=f"[{'|'.join(METRIC_NAMES)}]",
         callback=one_of(METRIC_NAMES, _metrics),
         help="Distance to the classes (simple): squared Mahalanobis, its root, squared L2, L1, cosine, negative dot "
-        "product.  [default: that of the weights, else mahalanobis]",
+        f"product.  [default: {metric}]",
     )(function)
 
 
 def keep_features(function: F) -> F:
-    """`--keep-features` of few-shot tasks."""
+    """`--keep-features` of commands that embed images."""
     return click.option(
         "--keep-features",
         "keep",
         type=click.Path(file_okay=False, path_type=Path),
-        help="Folder to keep the features of adapted tasks in, and to take those from that are there: another metric, "
-        "variant or ablation on the same tasks then embeds nothing. 5 KB an image; yours to delete.",
+        help="Folder to keep features in, and to take those from that are there: another metric, variant or model with "
+        "the same features of the same images then embeds nothing. 5 KB an image; yours to delete.",
     )(function)
 
 
@@ -187,7 +204,7 @@ def specs(function: F) -> F:
         "--specs",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for "
-        "testing.",
+        "testing; not for mini- and tiered-imagenet, which have test splits.",
     )(function)
 
 

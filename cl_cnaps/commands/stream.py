@@ -80,6 +80,7 @@ BENCHMARK_NAMES = (
 @click.option("--baseline-on", type=click.Choice(["features", "network"]),
               help="Baselines: train on the frozen backbone's features, or a small network from scratch.")  # fmt: skip
 @options.compiling
+@options.keep_features
 @options.seed
 @options.device
 @options.out("runs")
@@ -99,6 +100,7 @@ BENCHMARK_NAMES = (
 @options.quiet
 def stream(
     encoding: str | None,
+    keep: Path | None,
     out: Path,
     resume: bool,
     plots: bool,
@@ -117,7 +119,7 @@ def stream(
     cl-cnaps stream --variant feot
     cl-cnaps stream --model ewc --baseline-on network
     """
-    from cl_cnaps.results.stream_run import run_and_record
+    from cl_cnaps.results.stream_run import prepare_stream
     from cl_cnaps.torch_setup import set_up_torch
 
     set_up_torch()
@@ -127,7 +129,8 @@ def stream(
     with StreamWatch(quiet or as_json) as watch:
         for name in wanted:
             chosen = replace(run, encoding=name)
-            records.append(run_and_record(chosen, out, resume=resume, progress=watch, download=download))
+            prepared = prepare_stream(chosen, download=download, keep=keep)
+            records.append(prepared.run(out, resume=resume, progress=watch))
     files = _draw(records) if plots else []
     if as_json:
         for record in records:

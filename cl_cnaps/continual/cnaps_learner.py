@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,13 +15,19 @@ from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
 from cl_cnaps.continual.stream import Head, Stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.kept_features import KeptBatches
 
 
 class CnapsLearner:
     """Trains through Avalanche; answers for both heads from one set of stored logits."""
 
     def __init__(
-        self, stream: Stream, model: CnapsModel, encoding: EncodingName, query_scope: QueryScope = "task"
+        self,
+        stream: Stream,
+        model: CnapsModel,
+        encoding: EncodingName,
+        query_scope: QueryScope = "task",
+        kept: KeptBatches | None = None,
     ) -> None:
         from avalanche.training.plugins import EvaluationPlugin
 
@@ -36,11 +44,13 @@ class CnapsLearner:
                 evaluator=EvaluationPlugin(),
             )
         self._learner = self._strategy.learner
+        self._learner.kept = kept
         self._scope: QueryScope = query_scope
         self._features: dict[int, tuple[int, Tensor]] = {}
         self._logits: dict[int, dict[ClassKey, tuple[object, Tensor]]] = {}
         """Of each task, by the first class of a group."""
         self._refined: tuple[int, dict[int, Tensor]] | None = None
+        self._answers: dict[tuple[int, Head], tuple[object, Tensor]] = {}
         self.embedded = 0
         """Query images embedded so far."""
 
@@ -60,13 +70,23 @@ class CnapsLearner:
             raise BadInputError(f"{self._learned} tasks have been learned; task {task} cannot be predicted")
         learner = self._learner
         keys = learner.classes_of_task[task] if head == "multi" else learner.memory.keys
-        if head == "single" and learner.transductive and self._scope == "stream":
-            logits = self._stream_logits()[task]
-        else:
-            features = self._query_features(task)
-            logits = learner.logits(features, keys, lambda group: self._of_group(task, group))
-        ids = torch.tensor([key.label for key in keys])
-        return ids[logits.argmax(dim=1).cpu()]
+        # An answer stays while neither the features move nor the classes that compete change.
+        marker = (learner.adaptations, learner.memory.groups_of(keys))
+        kept, answer = self._answers.get((task, head), (None, torch.empty(0)))
+        if kept != marker:
+            ids = torch.tensor([key.label for key in keys])
+            answer = ids[self._logits_of(task, head, keys).argmax(dim=1).cpu()]
+            self._answers[task, head] = (marker, answer)
+        return answer
+
+    def _logits_of(self, task: int, head: Head, keys: Sequence[ClassKey]) -> Tensor:
+        """Logits of a task's queries under the classes that compete."""
+        if head == "single" and self._learner.transductive and self._scope == "stream":
+            return self._stream_logits()[task]
+        # Whoever asks for all classes asks for all tasks too; the multi head never needs a task's foreign classes.
+        together = range(self._learned) if head == "single" else (task,)
+        features = self._query_features(task)
+        return self._learner.logits(features, keys, lambda group: self._of_group(task, group, together))
 
     @property
     def _learned(self) -> int:
@@ -86,14 +106,23 @@ class CnapsLearner:
             self._features[task] = (self._learner.adaptations, features)
         return features
 
-    def _of_group(self, task: int, group: ClassGroup) -> Tensor:
-        """Logits of a task's queries under the classes of a group, computed once while neither changes."""
-        version, kept = self._logits.setdefault(task, {}).get(group.keys[0], (None, torch.empty(0)))
+    def _of_group(self, task: int, group: ClassGroup, together: Iterable[int]) -> Tensor:
+        """Logits of a task's queries under the classes of a group, computed once while neither changes.
+
+        What of the tasks `together` has none yet is computed with it: a group is factored once for all queries.
+        """
         marker = (group, self._learner.adaptations)
-        if version != marker:
-            kept = self._learner.group_logits(group, self._query_features(task))
-            self._logits[task][group.keys[0]] = (marker, kept)
-        return kept
+
+        def known(one: int) -> bool:
+            return self._logits.setdefault(one, {}).get(group.keys[0], (None,))[0] == marker
+
+        if not known(task):
+            new = [one for one in together if not known(one)]
+            features = [self._query_features(one) for one in new]
+            found = self._learner.group_logits(group, torch.cat(features))
+            for one, part in zip(new, torch.split(found, [len(each) for each in features]), strict=True):
+                self._logits[one][group.keys[0]] = (marker, part)
+        return self._logits[task][group.keys[0]][1]
 
     def _stream_logits(self) -> dict[int, Tensor]:
         """Single-head logits of all tasks seen, refined on all their queries together."""
@@ -103,7 +132,7 @@ class CnapsLearner:
             logits = self._learner.logits(
                 torch.cat(features),
                 self._learner.memory.keys,
-                lambda group: torch.cat([self._of_group(task, group) for task in range(steps)]),
+                lambda group: torch.cat([self._of_group(task, group, range(steps)) for task in range(steps)]),
             )
             parts = torch.split(logits, [len(part) for part in features])
             self._refined = (steps, dict(enumerate(parts)))

@@ -19,6 +19,7 @@ from cl_cnaps.gaussian import MEANS_ALONE, class_logits, estimate, support_stati
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.folding import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
+from cl_cnaps.models.kept_features import KeptBatches, embed_or_find
 
 ClassIds = Literal["shared", "per-task"]
 
@@ -54,6 +55,8 @@ class ContinualCnaps(nn.Module):
         """How often the feature extractor has changed: features made before the last change are stale."""
         self.experiences: set[int] = set()
         """Numbers of the experiences learned, which a strategy keeps here so that the state dict has them."""
+        self.kept: KeptBatches | None = None
+        """Where features are kept for others that embed the same images, if they are."""
         self._network: FoldedNetwork | None = None
         self.eval()
 
@@ -92,7 +95,7 @@ class ContinualCnaps(nn.Module):
         if len(images) == 0:
             raise BadInputError(f"task {task} has no images")
         encoding, network = self._after(images, labels_N, query_images)
-        features_ND = self.model.embed_folded(images, network)
+        features_ND = embed_or_find(self.model, images, network, self.kept)
         labels, position_N = torch.unique(labels_N.cpu(), return_inverse=True)
         keys = tuple(self.key(task, int(label)) for label in labels)
         memory = self.memory.learn(self._group(keys, features_ND, position_N))
@@ -130,7 +133,7 @@ class ContinualCnaps(nn.Module):
     @torch.no_grad()
     def embed(self, images: Tensor) -> Tensor:
         """Features N x D under the current adaptation."""
-        return self.model.embed_folded(images, self.network)
+        return embed_or_find(self.model, images, self.network, self.kept)
 
     @torch.no_grad()
     def group_logits(self, group: ClassGroup, features_QD: Tensor) -> Tensor:
@@ -154,8 +157,7 @@ class ContinualCnaps(nn.Module):
         """
         if not keys:
             raise BadInputError("no class competes: this task was never learned")
-        wanted = set(keys)
-        groups = [group for group in self.memory.groups if not wanted.isdisjoint(group.keys)]
+        groups = self.memory.groups_of(keys)
         column = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
         missing = [key for key in keys if key not in column]
         if missing:

@@ -5,7 +5,7 @@ The memory is a value: learning returns a new one, so evaluating cannot change i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +59,11 @@ class ClassMemory:
     def keys(self) -> tuple[ClassKey, ...]:
         """Every class, in the order of the groups."""
         return tuple(key for group in self.groups for key in group.keys)
+
+    def groups_of(self, keys: Iterable[ClassKey]) -> tuple[ClassGroup, ...]:
+        """The groups that have any of these classes."""
+        wanted = set(keys)
+        return tuple(group for group in self.groups if not wanted.isdisjoint(group.keys))
 
     def learn(self, new: ClassGroup) -> ClassMemory:
         """The memory after one more task: new classes stored, seen ones merged by count."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cl_cnaps.continual.baselines import BASELINES, make_baseline
 from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.stream import Learner, Stream
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import MODELS, CnapsModel
+from cl_cnaps.models.kept_features import KeptBatches, embed_or_find
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.results.stream_asked import StreamRun, refinement
 
@@ -31,12 +35,12 @@ class LearnerMaker:
     """What embeds images, if anything does."""
 
 
-def learner_maker(asked: StreamRun) -> LearnerMaker:
-    """What makes the learners of an experiment, its model loaded."""
-    return _cnaps(asked) if asked.model in MODELS else _baseline(asked)
+def learner_maker(asked: StreamRun, keep: Path | None = None) -> LearnerMaker:
+    """What makes the learners of an experiment, its model loaded; features are kept in the folder `keep`, if any."""
+    return _cnaps(asked, keep) if asked.model in MODELS else _baseline(asked, keep)
 
 
-def _cnaps(asked: StreamRun) -> LearnerMaker:
+def _cnaps(asked: StreamRun, keep: Path | None) -> LearnerMaker:
     loaded = load_model(
         asked.model,  # type: ignore[arg-type]  # checked by the caller
         backbone=asked.backbone,
@@ -55,7 +59,7 @@ def _cnaps(asked: StreamRun) -> LearnerMaker:
         from cl_cnaps.continual.cnaps_learner import CnapsLearner
 
     def learner(stream: Stream, _run: int) -> Learner:
-        return CnapsLearner(stream, model, asked.encoding, asked.query_scope)
+        return CnapsLearner(stream, model, asked.encoding, asked.query_scope, _kept(keep, model))
 
     settings: dict[str, Any] = {"encoding": asked.encoding, "model_config": model.config.as_json()}
     if model.config.refines:
@@ -63,9 +67,15 @@ def _cnaps(asked: StreamRun) -> LearnerMaker:
     return _maker(loaded, learner, settings)
 
 
-def _baseline(asked: StreamRun) -> LearnerMaker:
+def _kept(keep: Path | None, model: CnapsModel) -> KeptBatches | None:
+    return None if keep is None else KeptBatches.under(keep, model)
+
+
+def _baseline(asked: StreamRun, keep: Path | None) -> LearnerMaker:
     info = BASELINES[asked.model]
     on = asked.baseline_on or info.inputs[0]
+    if keep is not None and on != "features":
+        raise BadInputError(f"--keep-features is for what embeds images; {asked.model} on {on} does not")
     # Baselines see the same images at the same size, whether or not they use the backbone.
     loaded = load_model(
         "simple",
@@ -81,8 +91,10 @@ def _baseline(asked: StreamRun) -> LearnerMaker:
         import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
 
     def learner(stream: Stream, run: int) -> Learner:
-        network = model.fold(model.adapt(None)) if on == "features" else None
-        features = None if network is None else (lambda images: model.embed_folded(images, network))
+        features = None
+        if on == "features":
+            network, kept = model.fold(model.adapt(None)), _kept(keep, model)
+            features = partial(embed_or_find, model, network=network, kept=kept)
         seed = asked.seed * 1_000_003 + run
         return make_baseline(asked.model, stream, on=on, features=features, seed=seed, device=model.device)
 

@@ -36,19 +36,11 @@ class Progress(Protocol):
         """A task was learned and all tasks seen were scored."""
 
 
-def run_and_record(
-    asked: StreamRun, out: Path, *, resume: bool, progress: Progress, download: bool
-) -> StreamRecord:
-    """Run a stream experiment and write its record.
+def prepare_stream(asked: StreamRun, *, download: bool, keep: Path | None = None) -> PreparedStream:
+    """Open the data and load the model, so that all that decides the numbers is known.
 
-    With `resume`, runs that a killed process had finished are taken from its journal, and a record of the same
-    configuration that is finished already is returned as it is.
+    Features are found and left in the folder `keep`, if there is one.
     """
-    return prepare_stream(asked, download=download).run(out, resume=resume, progress=progress)
-
-
-def prepare_stream(asked: StreamRun, *, download: bool) -> PreparedStream:
-    """Open the data and load the model, so that all that decides the numbers is known."""
     check(asked)
     plan = plan_stream(
         StreamConfig(
@@ -62,7 +54,7 @@ def prepare_stream(asked: StreamRun, *, download: bool) -> PreparedStream:
         ),
         open_source(source_name(asked.benchmark), download=download),
     )
-    make = learner_maker(asked)
+    make = learner_maker(asked, keep)
     return PreparedStream(asked, plan, make, _config(asked, plan, make))
 
 
@@ -85,7 +77,11 @@ class PreparedStream:
         return record_path(out, VERB, self.name, self.config)
 
     def run(self, out: Path, *, resume: bool, progress: Progress) -> StreamRecord:
-        """As `run_and_record`."""
+        """Run it and write its record.
+
+        With `resume`, runs that a killed process had finished are taken from its journal, and a record of the same
+        configuration that is finished already is returned as it is.
+        """
         asked, plan, make, config = self.asked, self.plan, self.make, self.config
         journal = Journal(out, VERB, self.name, config, resume=resume)
         title = f"{asked.model} {config['encoding'] or ''}".strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from cl_cnaps.continual.memory import ClassGroup
 from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.continual.stream import accuracy
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.cnaps import MODELS, CnapsModel, ModelName
+from cl_cnaps.models.cnaps import MODELS, CnapsModel, ModelName, TransductiveCnaps
+from cl_cnaps.models.kept_features import KeptBatches
 
 AGAIN = ((0, 1), (1, 2), (3, 4), (0, 4, 5))
 """Classes that come back, in company that splits their groups."""
@@ -185,3 +187,70 @@ def test_the_multi_head_looks_at_the_classes_of_its_task_alone(monkeypatch: pyte
     asked.clear()
     learner.predict(0, "single")
     assert asked == [task.classes for task in stream.tasks[1:]]  # of its own group they were at hand
+
+
+@pytest.mark.parametrize("encoding", ["first", "moving"])
+def test_kept_features_serve_every_model_that_shares_them(encoding: EncodingName, tmp_path: Path) -> None:
+    stream = small_stream()
+
+    def rows(model: CnapsModel, keep: bool) -> list[dict[str, Any]]:
+        kept = KeptBatches.under(tmp_path, model) if keep else None
+        learner = CnapsLearner(stream, model, encoding, kept=kept)
+        return run_stream(learner, stream, ["single", "multi"], run=0).rows
+
+    simple, protonet = (small_model(name) for name in ("simple", "protonet"))
+    protonet.load_state_dict(simple.state_dict())
+    plain = rows(protonet, keep=False)
+    assert rows(simple, keep=True) == rows(simple, keep=False)
+    seen = count_embeddings(protonet)
+    assert rows(protonet, keep=True) == plain
+    assert not seen
+    for file in tmp_path.glob("*/*.npy"):
+        file.write_bytes(file.read_bytes()[:-50])  # cut short: not to be taken for features
+    assert rows(protonet, keep=True) == plain
+    assert seen
+
+
+def test_a_group_is_scored_once_a_step_for_the_queries_of_all_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = small_stream(PAIRS, queries=10)
+    learner = CnapsLearner(stream, small_model("simple"), "moving")
+    asked: list[int] = []
+    group_logits = learner._learner.group_logits
+
+    def counted(group: ClassGroup, features: Tensor) -> Tensor:
+        asked.append(len(features))
+        return group_logits(group, features)
+
+    monkeypatch.setattr(learner._learner, "group_logits", counted)
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+        asked.clear()
+        for head in ("single", "multi"):
+            for task in range(step + 1):
+                learner.predict(task, head)  # type: ignore[arg-type]
+        assert asked == [20 * (step + 1)] * (step + 1)
+
+
+@pytest.mark.parametrize(("encoding", "times"), [("first", [1, 1, 1]), ("moving", [1, 2, 3])])
+def test_the_multi_head_refines_again_only_when_its_features_move(
+    encoding: EncodingName, times: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = small_stream(PAIRS)
+    learner = CnapsLearner(stream, small_model("transductive"), encoding)
+    refined: list[int] = []
+    logits = TransductiveCnaps.refined_logits
+
+    def counted(self: TransductiveCnaps, *args: Any) -> Tensor:
+        refined.append(1)
+        return logits(self, *args)
+
+    counts = []
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+        monkeypatch.setattr(TransductiveCnaps, "refined_logits", counted)
+        refined.clear()
+        for task in range(step + 1):
+            learner.predict(task, "multi")
+        counts.append(len(refined))
+        monkeypatch.undo()
+    assert counts == times

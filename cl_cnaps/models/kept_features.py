@@ -1,0 +1,82 @@
+"""Features that are kept on disk: another way to classify the same images embeds nothing again.
+
+Names of files are digests of everything the numbers depend on, so that a file is either the features to the last bit or
+not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_cnaps.data.atomic import make_folder, partial_file
+from cl_cnaps.models.backbones import state_digest
+from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.folding import FoldedNetwork
+
+
+def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:
+    """A folder in `folder` for the features of models that prepare and embed images alike, and agree in `more`."""
+    info = model.backbone.info
+    said = (
+        (info.name, info.image_size, info.mean, info.std),
+        (model.compiled, model.device.type, torch.__version__),
+        more,
+    )
+    place = folder / hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    make_folder(place)
+    return place
+
+
+def read_features(file: Path, images: int) -> Tensor | None:
+    """The features in a file; None if it is not there or damaged."""
+    try:
+        rows = torch.from_numpy(np.load(file, allow_pickle=False))
+    except (OSError, ValueError, EOFError):
+        return None
+    return rows if len(rows) == images else None
+
+
+def write_features(file: Path, rows_ND: Tensor) -> None:
+    """Keep features; a full disk costs a later run its features, not this one its work."""
+    with suppress(OSError), partial_file(file) as partial, partial.open("wb") as opened:
+        np.save(opened, rows_ND.cpu().numpy(), allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class KeptBatches:
+    """The features that adapted networks give to batches of images, one file for each network and batch."""
+
+    folder: Path
+
+    @classmethod
+    def under(cls, folder: Path, model: CnapsModel) -> KeptBatches:
+        """Those of the networks that `model` folds, in a folder for those of all models."""
+        return cls(features_folder(folder, model, "batches"))
+
+    def file(self, images: Tensor, network: FoldedNetwork) -> Path:
+        """Where the features of uint8 images under a network are, or will be."""
+        digest = hashlib.sha256(images.cpu().contiguous().numpy().tobytes())
+        digest.update(repr((tuple(images.shape), state_digest(network.network.state_dict()))).encode())
+        return self.folder / f"{digest.hexdigest()[:32]}.npy"
+
+
+def embed_or_find(
+    model: CnapsModel, images: Tensor, network: FoldedNetwork, kept: KeptBatches | None
+) -> Tensor:
+    """Features N x D of uint8 images: those that are kept, or else new ones, which are kept if there is a place."""
+    if kept is None:
+        return model.embed_folded(images, network)
+    file = kept.file(images, network)
+    if (rows := read_features(file, len(images))) is not None:
+        return rows.to(model.device)
+    features = model.embed_folded(images, network)
+    write_features(file, features)
+    return features
