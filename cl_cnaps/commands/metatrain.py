@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from cl_cnaps.commands.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
-    from cl_cnaps.training.recipe import Recipe
 
 EXIT_WORSE, EXIT_NOT_FINITE, EXIT_INTERRUPTED = 3, 4, 75
 
@@ -33,6 +31,7 @@ EXIT_WORSE, EXIT_NOT_FINITE, EXIT_INTERRUPTED = 3, 4, 75
 @click.option(
     "--seed", type=click.IntRange(min=0), help="Instead of the recipe's: decides every random draw."
 )
+@options.recipes_variant
 @click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
               help="Processes that load tasks ahead; the tasks stay the same.")  # fmt: skip
 @options.device
@@ -62,14 +61,14 @@ def metatrain(
     from cl_cnaps.results.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.building import build_model
+    from cl_cnaps.training.changed_recipe import read_changed_recipe
     from cl_cnaps.training.export import export
     from cl_cnaps.training.metatrain import Ending, MetaTraining
     from cl_cnaps.training.ranks import Ranks
-    from cl_cnaps.training.recipe import read_recipe
     from cl_cnaps.training.task_data import open_data
 
     set_up_torch()
-    recipe = _changed(read_recipe(recipe_file), changes)
+    recipe = read_changed_recipe(recipe_file, changes)
     folder = out / "metatrain" / recipe.name
     with Ranks.join(device) as ranks, TrainingWatch(quiet or as_json or not ranks.first) as watch:
         model, start = build_model(recipe)
@@ -103,14 +102,6 @@ def metatrain(
         Ending.INTERRUPTED: EXIT_INTERRUPTED,
     }
     raise SystemExit(codes[ending])
-
-
-def _changed(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
-    """The recipe with what the command line says otherwise."""
-    given = {key: value for key, value in changes.items() if value is not None}
-    if (tasks := given.pop("tasks", None)) is not None:
-        recipe = replace(recipe, training=replace(recipe.training, tasks=tasks))
-    return replace(recipe, **given)
 
 
 def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: bool, quiet: bool) -> None:

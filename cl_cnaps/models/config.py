@@ -129,9 +129,11 @@ class CnapsConfig:
 
 
 def refinement_bounds(
-    least: int | None, most: int | Unbounded | None, usual: tuple[int, int] = (2, 4)
+    least: int | None, most: int | Unbounded | None, usual: tuple[int, int | Unbounded] = (2, 4)
 ) -> tuple[int, int | Unbounded]:
     """Least and most steps of refinement: what was asked for, else the usual, moved as far as the other needs."""
     if least is None:
         least = usual[0] if most is None or most == "unbounded" else min(usual[0], most)
-    return least, max(usual[1], least) if most is None else most
+    if most is None:
+        most = "unbounded" if usual[1] == "unbounded" else max(usual[1], least)
+    return least, most

@@ -87,10 +87,10 @@ def load_model(
     asked = None if weights is None or str(weights) == "none" else str(weights)
     if asked and backbone_weights != "auto":
         raise BadInputError(f"the weights {asked} come with their own backbone: leave backbone_weights out")
-    shipped = None
+    own = None
     if weights is None and adaptation != "none" and backbone_weights == "auto":
-        shipped = _shipped(name, variant, backbone or DEFAULT_BACKBONE)
-    if found := asked or shipped:
+        own = shipped(name, variant, backbone or DEFAULT_BACKBONE)
+    if found := asked or own:
         if adaptation == "none":
             changes["adaptation"] = adaptation
         return _compiled(_from_file(name, found, backbone, changes, target), compiled)
@@ -184,7 +184,7 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def _shipped(name: ModelName, variant: str | None, backbone: str) -> str | None:
+def shipped(name: ModelName, variant: str | None, backbone: str) -> str | None:
     """The shipped weights for a model, if any; only Transductive+ is a variant with weights of its own."""
     serves = "transductive-plus" if variant == "plus" else weights_model(name, variant)
     path = shipped_root() / f"{serves}-{backbone.replace(':', '-')}.safetensors"

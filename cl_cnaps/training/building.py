@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import load_backbone
@@ -13,7 +16,15 @@ from cl_cnaps.training.recipe import Recipe
 
 
 def build_model(recipe: Recipe) -> tuple[CnapsModel, Mapping[str, Any]]:
-    """The recipe's model before its first step, and what it started from.
+    """The recipe's model before its first step, and what it started from."""
+    model, start = _started(recipe)
+    if recipe.temperature is not None:
+        torch.nn.init.constant_(model.log_temperature, math.log(recipe.temperature))
+    return model, start
+
+
+def _started(recipe: Recipe) -> tuple[CnapsModel, Mapping[str, Any]]:
+    """A new model, or one that has what it can have of the weights it starts from.
 
     With `start`, all tensors of those weights that have the same name and shape are taken over; so simple weights
     start a transductive model, of which only the LSTM is new. Their backbone is taken too, unless the recipe

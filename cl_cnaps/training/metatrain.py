@@ -230,7 +230,9 @@ class MetaTraining:
         )
         adapted = validate(lambda batch: adapted_logits(model, batch), sets, tasks, self.ranks, stop)
         worse = mean(adapted) < mean(frozen)
-        best = progress.best is None or mean(adapted) > progress.best["mean"]
+        # Transductive+ is nothing but its training: what it starts from is none of it, however good.
+        begun = self.recipe.model.variant == "plus" and (progress.best or {}).get("tasks") == 0
+        best = progress.best is None or begun or mean(adapted) > progress.best["mean"]
         progress.frozen = frozen
         progress.validated = progress.tasks
         progress.worse_in_a_row = progress.worse_in_a_row + 1 if worse and progress.tasks else 0

@@ -168,6 +168,8 @@ class Recipe:
     backbone_weights: str = "auto"
     start: str | None = None
     """Weight file, or name of weights, to begin from: all that has the same name and shape is taken over."""
+    temperature: float | None = None
+    """The learned temperature to begin with, in place of that of `start` or of a new model."""
     pack: bool = True
     """Decode and resize each source once, into a file in the cache folder."""
     held_out: tuple[str, ...] = HELD_OUT
@@ -189,6 +191,13 @@ class Recipe:
                     f"recipe {self.name} trains on {part.name}, which is held out to be tested out of domain; "
                     "leave it out, or take it off `held_out`"
                 )
+        if self.temperature is not None and not (
+            self.model.learned_temperature and 0 < self.temperature < math.inf
+        ):
+            raise BadInputError(
+                f"recipe {self.name}: temperature is {self.temperature}; it must be positive, and the model's "
+                "learned_temperature true"
+            )
         if self.model.adaptation == "none":
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
 

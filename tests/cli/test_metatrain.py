@@ -214,6 +214,29 @@ def test_what_a_person_sees(tmp_path: Path, images: Path) -> None:
     assert all("lstm" in name for name in about["new"])
 
 
+def test_settings_of_the_model_instead_of_the_recipes(tmp_path: Path, images: Path) -> None:
+    text = RECIPE.replace('model = "simple"\n', "")
+    asked = (recipe(tmp_path, images, text), "--out", tmp_path, "--tasks", 2, "--device", "cpu", "--quiet")
+    for options, name, settings in (
+        (("--metric", "cosine"), "tiny-cosine", {"model": "simple", "metric": "cosine"}),
+        (
+            ("--variant", "plus", "--refine-min", 0, "--refine-max", 1),
+            "tiny-plus-refine-0-1",
+            {"model": "transductive", "variant": "plus", "refine_min": 0, "refine_max": 1},
+        ),
+    ):
+        result = run(metatrain, *asked, *options)
+        assert result.exit_code == 0, result.output
+        folder = tmp_path / "metatrain" / name
+        written = json.loads((folder / "recipe.json").read_text())
+        made = describe(folder / "weights.safetensors")
+        assert written["name"] == name
+        for there in (written["model"], made.config.as_json(), made.training["recipe"]["model"]):
+            assert there.items() >= settings.items()
+    refused = run(metatrain, *asked, "--refine-max", 1)
+    assert "for models that refine, not for simple" in str(refused.exception)
+
+
 def test_a_random_backbone_must_be_asked_for(tmp_path: Path, images: Path) -> None:
     text = RECIPE.replace('backbone_weights = "random"', "").replace("timm:test_resnet", "resnet18")
     result = run(metatrain, recipe(tmp_path, images, text), "--out", tmp_path, "--device", "cpu")

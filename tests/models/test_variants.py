@@ -200,7 +200,7 @@ class TestWeights:
 
     def test_plus_needs_weights_that_were_trained_so(self, files: dict[str, Path]) -> None:
         with pytest.raises(MissingDataError, match=r"no weights of Transductive\+"):
-            load_model(variant="plus")
+            load_model(variant="plus", backbone="resnet18")
         with pytest.raises(ClCnapsError, match="not trained through the refinement"):
             load_model(variant="plus", weights=files["transductive"])
         assert load_model("transductive", weights=files["plus"]).model.config.variant == "plus"

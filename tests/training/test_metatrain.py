@@ -238,6 +238,25 @@ def test_adaptation_that_makes_things_worse_ends_the_training(
     assert training.progress.worse_in_a_row == 2
 
 
+@pytest.mark.parametrize(("variant", "best"), [("plain", 0), ("plus", 8)])
+def test_what_transductive_plus_starts_from_is_never_its_best(
+    variant: str, best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, count = metatrain.adapted_logits, 0
+
+    def worse_and_worse(*arguments: Any) -> Tensor:
+        nonlocal count
+        count += 1
+        return plain(*arguments) * (1 if count <= 4 else -1)
+
+    monkeypatch.setattr(metatrain, "adapted_logits", worse_and_worse)
+    model = {"model": "transductive", "variant": variant}
+    training = small_training(small_recipe(model=model, validation={"every": 8, "patience": 0}), tmp_path)
+    training.run()
+    assert training.progress.best is not None
+    assert training.progress.best["tasks"] == best
+
+
 def test_learning_rate() -> None:
     constant = Optimisation(tasks=80, tasks_per_step=4, learning_rate=1.0, warm_up_steps=4)
     assert [learning_rate(constant, 4 * s) for s in (0, 1, 3, 9)] == pytest.approx([0.25, 0.5, 1, 1])

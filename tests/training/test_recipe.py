@@ -79,6 +79,8 @@ def test_tables_become_dataclasses() -> None:
         ),
         ({"training": {"images_at_once": 0}}, "images_at_once is 0"),
         ({"model": {"adaptation": "none"}}, "nothing to train"),
+        ({"temperature": 0}, "temperature is 0.*; it must be positive"),
+        ({"temperature": 2, "model": {"learned_temperature": False}}, "the model's learned_temperature true"),
         ({"model": {"encoder": {"nrm": "batch"}}}, "model.encoder has an unknown key 'nrm'"),
         ({"tasks": {"sampler": "all"}}, "tasks.sampler must be one of"),
         ({"tasks": {"ways": [5]}}, "tasks.ways must have 2 entries"),
