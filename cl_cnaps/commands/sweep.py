@@ -52,7 +52,8 @@ def _pairs(
     multiple=True,
     callback=_pairs,
     metavar="NAME=VALUE",
-    help="An option of the verb for all runs, instead of the recipe's: --set weights=FILE --set device=cuda.",
+    help="An option of the verb for all runs, instead of the recipe's: --set weights=FILE --set device=cuda. Repeated "
+    "with the same name for options of the verb that may be, such as the weights of several rows of `ablate`.",
 )
 @click.option(
     "--engine",
@@ -118,14 +119,23 @@ def sweep(
         raise click.UsageError("--address and --gpus are for --engine ray")
     from cl_cnaps.commands.sweep_verbs import verb_named
     from cl_cnaps.sweeps.recipe import read_sweep_recipe
-    from cl_cnaps.sweeps.sweep import append_failures
+    from cl_cnaps.sweeps.sweep import append_failures, no_failures
     from cl_cnaps.sweeps.sweep import sweep as run_sweep
 
     recipe = read_sweep_recipe(recipe_file)
     verb = verb_named(recipe.verb, recipe_file.name)
-    runs = planned_runs(recipe, verb, recipe_file.name, smoke=smoke, only=only, changes=changes)
+    runs = planned_runs(
+        recipe,
+        verb,
+        recipe_file.name,
+        smoke=smoke,
+        only=only,
+        changes=changes,
+        elsewhere=engine == "ray",
+    )
     name = f"{recipe.name}-smoke" if smoke else recipe.name
     failures = out / "sweeps" / f"{name}.failures.log"
+    log = no_failures if dry_run else append_failures(failures)
     computing, threads = _engine(engine, workers, threads, address, gpus, len(runs))
     outcomes: list[Outcome] = []
     interrupted = False
@@ -135,9 +145,7 @@ def sweep(
             computing,
             SweepWatch(quiet or as_json, name, len(runs)) as watch,
         ):
-            for outcome in run_sweep(
-                runs, computing, out, threads=threads, log=append_failures(failures), look_only=dry_run
-            ):
+            for outcome in run_sweep(runs, computing, out, threads=threads, log=log, look_only=dry_run):
                 outcomes.append(outcome)
                 watch.ended(outcome.run.words, outcome.status, outcome.reason)
     except KeyboardInterrupt:
@@ -151,7 +159,7 @@ def sweep(
     elif not quiet:
         _report(name, recipe, results, runs, listing)
     failed = any(outcome.status == "failed" for outcome in outcomes)
-    if failed:
+    if failed and not dry_run:
         click.echo(f"tracebacks: {failures}", err=True)
     if interrupted:
         click.echo("interrupted; the same command goes on from here", err=True)
@@ -168,16 +176,27 @@ def planned_runs(
     smoke: bool = False,
     only: Sequence[tuple[str, str]] = (),
     changes: Sequence[tuple[str, str]] = (),
+    elsewhere: bool = False,
 ) -> list[PlannedRun]:
-    """The runs of a recipe that are chosen, then changed; each parsed by its verb's command."""
-    from cl_cnaps.commands.sweep_verbs import arguments
+    """The runs of a recipe that are chosen, then changed; each parsed by its verb's command.
+
+    Runs that are computed `elsewhere` than in this folder have their paths from the root.
+    """
+    from cl_cnaps.commands.sweep_paths import from_root
+    from cl_cnaps.commands.sweep_verbs import arguments, collected
     from cl_cnaps.sweeps.recipe import chosen, differing, distinct, words
     from cl_cnaps.sweeps.sweep import PlannedRun
 
-    runs = distinct([{**run, **dict(changes)} for run in chosen(recipe.runs(smoke=smoke), only)])
+    changed = collected(verb, changes)
+    runs = distinct([{**run, **changed} for run in chosen(recipe.runs(smoke=smoke), only)])
     names = differing(runs)
     return [
-        PlannedRun(words(run, names) or recipe.name, recipe.verb, arguments(verb, run, where)) for run in runs
+        PlannedRun(
+            words(run, names) or recipe.name,
+            recipe.verb,
+            arguments(verb, from_root(run) if elsewhere else run, where),
+        )
+        for run in runs
     ]
 
 

@@ -7,7 +7,7 @@ it, so that a recipe with an option the command does not have, or a value it doe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -70,13 +70,29 @@ def arguments(verb: SweepVerb, options: Options, where: str) -> tuple[str, ...]:
             hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}"
             raise BadInputError(f"{where}: `cl-cnaps {verb.command.name}` has no option {name!r}{hint}")
         parameter = known[name]
-        if isinstance(parameter, click.Option):
-            words += _option(parameter, value, f"{where}: {name}")
-        else:
-            positional.append(str(value))
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(parameter, click.Option):
+                words += _option(parameter, one, f"{where}: {name}")
+            else:
+                positional.append(str(one))
     said = (*positional, *words)
     parse(verb, said, where)
     return said
+
+
+def collected(verb: SweepVerb, given: Sequence[tuple[str, str]]) -> Options:
+    """Pairs of names and values as options; of one that the verb lets repeat all values, of no other several."""
+    repeatable = {_name(one) for one in verb.command.params if isinstance(one, click.Option) and one.multiple}
+    found: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    for name in dict.fromkeys(name for name, _ in given):
+        values = tuple(value for key, value in given if key == name)
+        if len(values) > 1 and name not in repeatable:
+            raise BadInputError(
+                f"{name} is set {len(values)} times, to {' and '.join(values)}; "
+                f"`cl-cnaps {verb.command.name}` takes one"
+            )
+        found[name] = values if len(values) > 1 else values[0]
+    return found
 
 
 def parse(verb: SweepVerb, said: tuple[str, ...], where: str) -> dict[str, Any]:

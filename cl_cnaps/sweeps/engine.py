@@ -78,6 +78,11 @@ def attempt(work: Work, task: Task) -> Reply | Failure:
     try:
         return work(task)
     except Exception as error:
-        message = str(error).strip()
-        reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        return Failure(reason.splitlines()[0], traceback.format_exc())
+        return failure_of(error)
+
+
+def failure_of(error: Exception) -> Failure:
+    """An exception in words."""
+    message = str(error).strip()
+    reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return Failure(reason.splitlines()[0], "".join(traceback.format_exception(error)))

@@ -23,7 +23,8 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.training.tables import read_toml
 
 Scalar = str | int | float | bool
-Options = Mapping[str, Scalar]
+Options = Mapping[str, Scalar | tuple[Scalar, ...]]
+"""Several values are those of an option that may be repeated."""
 Grid = Mapping[str, tuple[Scalar, ...]]
 
 
@@ -93,7 +94,7 @@ def parse_sweep_recipe(content: Mapping[str, Any], where: str, name: str) -> Rec
 def chosen(runs: Sequence[Options], only: Sequence[tuple[str, str]]) -> list[Options]:
     """The runs whose options are as `only` says; several values of one option are alternatives."""
     for name, value in only:
-        there = sorted({str(run[name]) for run in runs if name in run})
+        there = sorted({_said(run[name]) for run in runs if name in run})
         if value not in there:
             have = f"there are {', '.join(there)}" if there else "no run has that option"
             raise BadInputError(f"no run of the recipe has {name} = {value}: {have}")
@@ -101,7 +102,7 @@ def chosen(runs: Sequence[Options], only: Sequence[tuple[str, str]]) -> list[Opt
     found = [
         run
         for run in runs
-        if all(name in run and str(run[name]) in values for name, values in wanted.items())
+        if all(name in run and _said(run[name]) in values for name, values in wanted.items())
     ]
     if not found:
         raise BadInputError("no run of the recipe is left; the choices exclude each other")
@@ -122,9 +123,16 @@ def differing(runs: Sequence[Options]) -> list[str]:
 def words(run: Options, names: Sequence[str]) -> str:
     """What tells a run from the others: `simple first split-mnist`, `seed 3`."""
     parts = (
-        run[name] if isinstance(run[name], str) else f"{name} {run[name]}" for name in names if name in run
+        value if isinstance(value := run[name], str) else f"{name} {_said(value)}"
+        for name in names
+        if name in run
     )
     return " ".join(str(part) for part in parts)
+
+
+def _said(value: object) -> str:
+    """A value as a recipe writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _points(grid: Grid) -> Iterator[Options]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cl_cnaps.results.record import Record, put_record, read_record
-from cl_cnaps.sweeps.engine import Engine, Failure, Reply, Task
+from cl_cnaps.results.record import Record, put_record, read_record, readable_record
+from cl_cnaps.sweeps.engine import Engine, Failure, Reply, Task, failure_of
 
 ATTEMPTS = 2
 
@@ -62,7 +62,8 @@ def sweep(
     """The outcome of every run, as they end; `engine` is entered already.
 
     With `look_only` nothing is run: outcomes say which records are there. A run that failed waits at the end of
-    the queue, so that what was in its way may be gone.
+    the queue, so that what was in its way may be gone. A record that cannot be read does not count as there, and the
+    run is made anew.
     """
     attempts: Counter[int] = Counter()
     waiting, under_way = deque(range(len(runs))), 0
@@ -74,10 +75,14 @@ def sweep(
             under_way += 1
         number, answer = engine.wait()
         under_way -= 1
-        run = runs[number]
+        run, record = runs[number], None
+        if isinstance(answer, Reply) and answer.status != "absent":
+            try:
+                record = _record(out, answer)
+            except Exception as error:
+                answer = failure_of(error)
         if isinstance(answer, Reply):
             place = out / answer.record
-            record = None if answer.status == "absent" else _record(out, answer)
             yield Outcome(number, run, answer.status, attempts[number], answer.seconds, place, record)
             continue
         log(run, attempts[number], answer)
@@ -85,6 +90,10 @@ def sweep(
             waiting.append(number)
         else:
             yield Outcome(number, run, "failed", attempts[number], reason=answer.reason)
+
+
+def no_failures(_run: PlannedRun, _attempt: int, _failure: Failure) -> None:
+    """A log that keeps nothing, for a sweep that only looks."""
 
 
 def append_failures(path: Path) -> FailureLog:
@@ -104,7 +113,9 @@ def append_failures(path: Path) -> FailureLog:
 def _task(run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: bool) -> Task:
     # Looked up when a task starts: a record may have come since, from another process or a lost attempt.
     have = frozenset(
-        path.parent.relative_to(out).as_posix() for path in out.glob(f"{run.verb}/*/*/summary.json")
+        path.parent.relative_to(out).as_posix()
+        for path in out.glob(f"{run.verb}/*/*/summary.json")
+        if readable_record(path.parent) is not None
     )
     return Task(
         run.verb,

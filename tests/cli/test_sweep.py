@@ -99,6 +99,21 @@ def test_a_run_that_fails_does_not_stop_the_others(recipe: Path) -> None:
     assert [run["record"] for run in listing["runs"]] == [None, record.path.relative_to("runs").as_posix()]
     dry = invoke("--workers", "1", "--dry-run", "--json", "--only", "model=protonet")
     assert [(line["status"], line["record"]) for line in lines(dry)] == [("found", record.path.as_posix())]
+    dry = invoke("--workers", "1", "--dry-run")
+    assert dry.exit_code == 1
+    assert "2 runs: 1 there before, 1 FAILED" in dry.output
+    assert "tracebacks" not in dry.output
+    assert Path("runs/sweeps/small.failures.log").read_text() == log
+
+
+def test_a_record_cut_short_is_made_anew(recipe: Path) -> None:
+    asked = ("--workers", "1", "--smoke", "--json")
+    (line,) = lines(invoke(*asked))
+    summary = Path(line["record"], "summary.json")
+    summary.write_text(summary.read_text()[:20])
+    again = invoke(*asked)
+    assert again.exit_code == 0, again.output
+    assert [(one["status"], one["headlines"]) for one in lines(again)] == [("made", line["headlines"])]
 
 
 @pytest.mark.slow

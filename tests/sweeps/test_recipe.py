@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cl_cnaps.commands.sweep import planned_runs
+from cl_cnaps.commands.sweep_paths import from_root
 from cl_cnaps.commands.sweep_verbs import verb_named
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.sweeps.recipe import chosen, differing, parse_sweep_recipe, read_sweep_recipe, words
@@ -67,10 +68,86 @@ def test_runs_are_chosen_then_changed() -> None:
             chosen(runs, only)
 
 
+def test_an_option_is_set_as_often_as_the_verb_takes_it() -> None:
+    ablation = {
+        **GOOD,
+        "verb": "ablate",
+        "options": {"weights": "simple=old"},
+        "grid": {"which": "transduction"},
+    }
+    (one,) = plan(ablation, changes=[("weights", "plus=a"), ("tasks", "3"), ("weights", "feot=b")])
+    assert one[1] == ("transduction", "--weights", "plus=a", "--weights", "feot=b", "--tasks", "3")
+    for name, says in (
+        ("model", "model is set 2 times, to one and two; `cl-cnaps stream` takes one"),
+        ("modle", "modle is set 2 times"),
+    ):
+        with pytest.raises(BadInputError, match=says):
+            plan(GOOD, changes=[(name, "one"), ("runs", "3"), (name, "two")])
+
+
 def test_words_tell_runs_apart() -> None:
     runs = [{"model": "simple", "seed": seed, "variable": True} for seed in (0, 1)]
     assert differing(runs) == ["seed"]
     assert words(runs[1], differing(runs)) == "seed 1"
+
+
+def test_true_and_false_are_chosen_as_a_recipe_writes_them() -> None:
+    content = {**GOOD, "verb": "active", "options": {}, "grid": {"paper": [True, False]}}
+    assert [said for said, _ in plan(content)] == ["paper true", "paper false"]
+    assert plan(content, only=[("paper", "true")]) == [("r", ("--paper",))]
+    assert plan(content, only=[("paper", "false")]) == [("r", ())]
+    with pytest.raises(BadInputError, match="no run of the recipe has paper = yes: there are false, true"):
+        plan(content, only=[("paper", "yes")])
+
+
+def test_paths_of_runs_elsewhere_are_given_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("photos", "specs", "a,b"):
+        (tmp_path / folder).mkdir()
+    for file in ("mine.safetensors", "backbone.pt", "specs/w.safetensors"):
+        (tmp_path / file).touch()
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "target": "folder:photos",
+        "source": "folder:a,b",
+        "benchmark": "records:/there/already",
+        "sources": "dtd,folder:photos,records:specs",
+        "specs": "specs",
+        "weights": ("mine.safetensors", "plus=specs/w.safetensors", "feot=simple-resnet18", "photos", "none"),
+        "backbone-weights": "backbone.pt",
+        "model": "photos",
+        "tasks": 3,
+        "variable": True,
+    }
+    root = tmp_path.as_posix()
+    assert from_root(given) == {
+        **given,
+        "target": f"folder:{root}/photos",
+        "source": f"folder:{root}/a,b",
+        "sources": f"dtd,folder:{root}/photos,records:{root}/specs",
+        "specs": f"{root}/specs",
+        "weights": (
+            f"{root}/mine.safetensors",
+            f"plus={root}/specs/w.safetensors",
+            "feot=simple-resnet18",
+            "photos",
+            "none",
+        ),
+        "backbone-weights": f"{root}/backbone.pt",
+    }
+    for name, value in (
+        ("benchmark", "folder:nowhere"),
+        ("weights", "nowhere/w.safetensors"),
+        ("weights", "plus=nowhere.safetensors"),
+        ("backbone-weights", "nowhere"),
+    ):
+        with pytest.raises(BadInputError, match=r"there is no nowhere\S* in this folder.*from the root"):
+            from_root({name: value})
+    (run,) = plan({**GOOD, "grid": {"weights": "mine.safetensors"}}, elsewhere=True)
+    assert run[1][-2:] == ("--weights", f"{root}/mine.safetensors")
+    (run,) = plan({**GOOD, "grid": {"weights": "mine.safetensors"}})
+    assert run[1][-2:] == ("--weights", "mine.safetensors")
 
 
 @pytest.mark.parametrize(

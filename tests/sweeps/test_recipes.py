@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cl_cnaps.commands.sweep import planned_runs
-from cl_cnaps.commands.sweep_verbs import verb_named
+from cl_cnaps.commands.sweep_verbs import SWEEPS_OWN, verb_named
 from cl_cnaps.commands.sweep_work import do
 from cl_cnaps.results.record import read_record
 from cl_cnaps.sweeps.engine import Task
@@ -64,6 +64,12 @@ def test_the_page_counts_the_runs_and_shows_a_recipe_that_can_be_read() -> None:
     recipe = parse_sweep_recipe(tomllib.loads(shown), "page", "page")
     assert len(planned_runs(recipe, verb_named(recipe.verb, "page"), "page")) == 13
     assert len(planned_runs(recipe, verb_named(recipe.verb, "page"), "page", smoke=True)) == 1
+
+
+def test_the_page_names_the_options_that_a_recipe_may_not_set() -> None:
+    page = (BENCHMARKS.parent / "docs" / "reproducing.md").read_text()
+    (said,) = re.findall(r"What the sweep\s+decides itself \((.*?)\)", page, re.DOTALL)
+    assert tuple(re.findall(r"`(\S+)`", said)) == SWEEPS_OWN
 
 
 def test_smoke_parts_run_offline_from_a_fresh_install(

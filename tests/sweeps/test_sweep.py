@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sweeps.works import record
+from sweeps.works import cut_short, record
 
 from cl_cnaps.results.record import records_under
 from cl_cnaps.sweeps.local import LocalEngine
@@ -62,3 +62,23 @@ def test_what_has_a_record_is_not_run_again(out: Path) -> None:
     assert again.record.table("numbers") == pid
     assert new.place == looked[1].place
     assert not (out / "sweeps").exists()
+
+
+def test_a_damaged_record_is_made_anew(out: Path) -> None:
+    first, _ = swept(out, ("good",), ("other",))
+    assert first.place is not None
+    cut_short(first.place)
+    looked = swept(out, ("good",), ("other",), look_only=True)
+    assert [one.status for one in looked] == ["absent", "found"]
+    outcomes = swept(out, ("good",), ("other",))
+    assert [one.status for one in outcomes] == ["made", "found"]
+    assert outcomes[0].record is not None
+
+
+def test_a_made_record_that_cannot_be_read_is_a_failure_of_its_run(out: Path) -> None:
+    bad, good = swept(out, ("bad", "cut"), ("good",), workers=1)
+    assert (bad.status, bad.attempts, bad.record) == ("failed", 2, None)
+    assert bad.reason is not None
+    assert "summary.json is not readable JSON" in bad.reason
+    assert good.status == "made"
+    assert "bad, attempt 2 of 2\nTraceback" in (out / "sweeps" / "test.failures.log").read_text()

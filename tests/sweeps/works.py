@@ -36,7 +36,10 @@ def act(asked: Task) -> Reply:
 
 
 def record(asked: Task) -> Reply:
-    """Makes a small record. `once:FILE` fails unless FILE is there, and puts it there; `never` always fails."""
+    """Makes a small record.
+
+    `once:FILE` fails unless FILE is there, and puts it there; `never` always fails; `cut` damages the record.
+    """
     name, *how = asked.arguments
     place = record_path(Path(), "tried", name, {"name": name}).as_posix()
     if place in asked.have:
@@ -52,7 +55,7 @@ def record(asked: Task) -> Reply:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError(f"{name} fails")
     assert asked.out is not None
-    write_record(
+    made = write_record(
         Path(asked.out),
         "tried",
         name,
@@ -61,7 +64,15 @@ def record(asked: Task) -> Reply:
         tables={"numbers": [{"pid": os.getpid()}]},
         summary={"verb": "tried"},
     )
+    if "cut" in how:
+        cut_short(made.path)
     return Reply(place, "made", 0.5)
+
+
+def cut_short(path: Path) -> None:
+    """Damage a record, as a full disk or an interrupted copy does."""
+    summary = path / "summary.json"
+    summary.write_text(summary.read_text()[:5])
 
 
 def on_a_node(asked: Task) -> Reply:
