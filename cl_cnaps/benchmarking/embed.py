@@ -28,10 +28,10 @@ from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, make_model
 from cl_cnaps.models.compiling import compile_network
 from cl_cnaps.models.film import modulated_forward
+from cl_cnaps.models.folding import LARGEST_BATCH
 from cl_cnaps.torch_setup import set_up_torch
 
 IMAGES = 256
-BATCH = 32
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def _forms(name: str, n_images: int, rounds: int, stock: StockProcess, *, compil
         program = compilation.of(folded)
         forms["compiled"] = lambda: [program(batch) for batch in prepared]
     times = interleaved(forms, rounds)
-    details = milliseconds(times) | {"images": n_images, "batch": BATCH}
+    details = milliseconds(times) | {"images": n_images, "batch": LARGEST_BATCH}
     ratio = {key: times["functional"] / value for key, value in times.items()}
     bare = times["bare_channels_last"] / times["folded"]
     yield Figure("embed", f"{name}: folded, to the bare backbone", round(bare, 2), bar=0.9, details=details)
@@ -96,7 +96,7 @@ def _batches(backbone: Backbone, n_images: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     side = backbone.info.image_size
     images = torch.randint(0, 256, (n_images, 3, side, side), dtype=torch.uint8, generator=generator)
-    return list(torch.split(backbone.prepare(images), BATCH))
+    return list(torch.split(backbone.prepare(images), LARGEST_BATCH))
 
 
 def _functional(name: str, n_images: int) -> Callable[[], list[Tensor]]:

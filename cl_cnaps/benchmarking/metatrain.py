@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -207,8 +208,16 @@ def _peak_gigabytes(form: str) -> float:
     work = forms(a_model(), a_task())[form]
     for _ in range(2):  # the gradients exist from the first task on
         work()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9, 2)
+    return round(_peak_bytes() / 1e9, 2)
+
+
+def _peak_bytes() -> int:
+    """Most memory that this process had. Linux counts what its parent had as its own in `ru_maxrss`, so not there."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        (peak,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        return 1024 * int(peak.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _step_seconds() -> float | None:

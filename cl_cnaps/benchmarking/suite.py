@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cl_cnaps.benchmarking.figures import Figure, figure
@@ -19,9 +19,15 @@ class Failure:
     reason: str
 
 
-def run_suite(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Figure | Failure]:
-    """Figures as they come; a benchmark that fails is told at its end and does not stop the others."""
+def run_suite(
+    names: Sequence[str], *, quick: bool, threads: int, before: Callable[[str], object]
+) -> Iterator[Figure | Failure]:
+    """Figures as they come; a benchmark that fails is told at its end and does not stop the others.
+
+    `before` is called with the name of each benchmark while none is running.
+    """
     for name in names:
+        before(name)
         command = [sys.executable, "-m", "cl_cnaps.benchmarking.script", name, "--json"]
         command += ["--threads", str(threads), *(["--quick"] if quick else [])]
         with subprocess.Popen(

@@ -44,14 +44,16 @@ def bench(only: tuple[str, ...], quick: bool, threads: int, out: Path, as_json: 
     from cl_cnaps.results.speed import write_speed_record
 
     names = [name for name in NAMES if not only or name in only]
-    before = load()
-    for sentence in warnings_about(before):
-        click.echo(f"warning: {sentence}", err=True)
-    if not quiet:
-        click.echo(f"load average {before['load_average']} on {before['cores']} cores", err=True)
+    looks: dict[str, dict[str, Any]] = {}
+
+    def look(when: str) -> None:
+        looks[when] = load()
+        for sentence in warnings_about(looks[when]):
+            click.echo(f"warning: {sentence}", err=True)
+
     figures: list[dict[str, Any]] = []
     failed = []
-    for outcome in run_suite(names, quick=quick, threads=threads):
+    for outcome in run_suite(names, quick=quick, threads=threads, before=look):
         if not isinstance(outcome, Figure):
             failed.append(outcome)
             click.echo(f"{outcome.benchmark} failed: {outcome.reason}", err=True)
@@ -62,9 +64,10 @@ def bench(only: tuple[str, ...], quick: bool, threads: int, out: Path, as_json: 
         elif not quiet:
             click.echo(f"{outcome.benchmark}: {line(outcome)}", err=True)
     if figures:
-        after = load()
+        look("end")
+        whole = not only and not failed
         record = write_speed_record(
-            out, figures, quick=quick, threads=threads, load={"before": before, "after": after}
+            out, figures, quick=quick, threads=threads, load=looks, name="all" if whole else None
         )
         drawn = _draw(record) if "growth" in record.config["benchmarks"] else None
         if not as_json:

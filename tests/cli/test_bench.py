@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cl_cnaps.benchmarking import suite
 from cl_cnaps.commands.main import main
+from cl_cnaps.results import speed
 from cl_cnaps.results.readme import filled
 from cl_cnaps.results.record import records_under
 from cl_cnaps.results.speed import speed_table, write_speed_record
@@ -41,7 +42,7 @@ def test_the_quick_classifier_benchmark_as_json(tmp_path: Path) -> None:
     assert record.config == {"benchmarks": ["head"], "quick": True, "threads": 1}
     assert record.summary["figures"] == rows
     assert len(record.table("figures")) == len(rows)
-    assert set(record.environment["load"]) == {"before", "after"}
+    assert set(record.environment["load"]) == {"head", "end"}
 
 
 def test_a_benchmark_that_fails_is_named_and_is_an_error(
@@ -59,7 +60,7 @@ def test_a_benchmark_that_fails_is_named_and_is_an_error(
 
 def test_the_table_says_when_on_what_and_under_which_load(tmp_path: Path) -> None:
     busy = {**STATE, "other_processes": 1, "cores_taken_by_others": 0.9}
-    load = {"before": STATE, "after": busy}
+    load = {"head": STATE, "end": busy}
     missed = {**FIGURE, "what": "one case", "value": 2.0, "met": False}
     write_speed_record(tmp_path, [FIGURE, missed], quick=False, threads=2, load=load)
     write_speed_record(tmp_path, [FIGURE], quick=True, threads=2, load=load)
@@ -68,6 +69,24 @@ def test_the_table_says_when_on_what_and_under_which_load(tmp_path: Path) -> Non
     assert "| head: one case | 2 times | at least 20 | **missed** |" in table
     assert "other processes took up to 0.9 of" in table
     assert table.count("all cases") == 1, "quick runs are not for the table"
+
+
+def test_of_a_benchmark_measured_twice_the_table_has_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [FIGURE, {**FIGURE, "benchmark": "embed", "what": "folded"}]
+    days = iter(("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"))
+    described = speed.describe_environment
+    monkeypatch.setattr(
+        speed, "describe_environment", lambda extra: {**described(extra), "finished": next(days)}
+    )
+    for figures in ([{**FIGURE, "value": 30.0}], both):
+        write_speed_record(tmp_path, figures, quick=False, threads=2, load={"end": STATE})
+    assert {record.name for record in records_under(tmp_path)} == {"head", "head-embed"}
+    table = speed_table(tmp_path)
+    assert "| head: all cases | 30 times" in table
+    assert table.count("all cases") == 1
+    assert "| embed: folded | 21.5 times" in table
 
 
 def test_no_record_names_the_command_that_makes_one(tmp_path: Path) -> None:
