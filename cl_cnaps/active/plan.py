@@ -159,6 +159,9 @@ def _tasks(tasks_of: EvaluationSet, alphabets: Sequence[str] | None, *, everythi
         and all(plain(name) in by_plain_name for name in FIGURE_ALPHABETS)
     ):
         alphabets = FIGURE_ALPHABETS
+    if alphabets is not None and "all" in alphabets and set(alphabets) != {"all"}:
+        others = ", ".join(name for name in alphabets if name != "all")
+        raise BadInputError(f"--alphabet is all or some names, not all and {others}")
     if alphabets is None or "all" in alphabets:
         return tuple(Task(group, names) for group, names in groups.items())
     chosen: dict[str, Task] = {}

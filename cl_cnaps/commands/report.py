@@ -22,7 +22,7 @@ _USUAL = ("results", "runs")
 def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
     """Make a site of static pages from run records.
 
-    A PATH is a record or any folder above some; without one, results/ and runs/ are taken, where they are there.
+    A PATH is a record or any folder above some; without one, results/ and runs/ are taken, where they hold records.
     The pages hold every table and chart, the paper's numbers beside ours, and a page for each record with its
     configuration, environment, raw numbers and the command that runs it again. Experiments of the paper without a
     record are shown as missing. The site needs no server and no network: open its index.html.
@@ -33,12 +33,14 @@ def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
       cl-cnaps report runs/stream/split-mnist --out mnist-site
     """
     from cl_cnaps.errors import MissingDataError
+    from cl_cnaps.results.record import record_folders
     from cl_cnaps.results.report import gather, write_site
 
-    sources = paths or tuple(path for path in map(Path, _USUAL) if path.is_dir())
+    sources = paths or tuple(path for path in map(Path, _USUAL) if any(record_folders(path)))
     if not sources:
         raise MissingDataError(
-            "there is neither results/ nor runs/ here; name a folder of records, or make one with `cl-cnaps stream`"
+            "neither results/ nor runs/ here holds a record; name a folder of records, or make one with "
+            "`cl-cnaps stream`"
         )
     found = gather(sources)
     for one in found.unreadable:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.evaluation.targets import META_DATASET, Target, plan, refinement_steps, task_shapes
+from cl_cnaps.evaluation.targets import META_DATASET, Target, plan, refinement_steps, takes_specs, task_shapes
 from cl_cnaps.gaussian import Metric, Unbounded
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.variants import ModelName, Variant, weights_model
@@ -105,8 +105,8 @@ ABLATIONS: Mapping[str, tuple[Method, ...]] = {
 
 
 def left_out(which: str, rows: Collection[str]) -> tuple[Method, ...]:
-    """The methods of an ablation that have no row, for lack of weights."""
-    return tuple(method for method in ABLATIONS[which] if method.key not in rows)
+    """The methods of an ablation that have no row, for lack of weights; none of an ablation not known here."""
+    return tuple(method for method in ABLATIONS.get(which, ()) if method.key not in rows)
 
 
 def check_rows(which: str, weights: Collection[str]) -> None:
@@ -119,23 +119,34 @@ def check_rows(which: str, weights: Collection[str]) -> None:
         )
 
 
-def methods_of(which: str, weights: Collection[str], adaptation: str) -> tuple[Method, ...]:
-    """The methods of an ablation that can be compared: Transductive+ only where there are weights of it."""
+def methods_of(
+    which: str, loaded: Collection[str], weights: Collection[str], adaptation: str
+) -> tuple[Method, ...]:
+    """The methods of an ablation that can be compared: those for which a model could be loaded.
+
+    `weights` are the rows that weights were given for, which must not be left out in silence.
+    """
     methods = ABLATIONS[which]
     for one in methods:
         if one.own_weights and one.key in weights and adaptation == "none":
             raise BadInputError(
                 f"{one.title} differs in what its adaptation learned: without adaptation it has no row"
             )
-    return tuple(one for one in methods if not one.own_weights or one.key in weights)
+    return tuple(one for one in methods if one.key in loaded)
 
 
 def targets_of(which: str, sources: Sequence[str], specs: Path | None) -> tuple[Target, ...]:
     """The tasks of an ablation: of Meta-Dataset, or for `queries` of mini-ImageNet; of `sources` if any are named."""
     if which == "queries":
+        names = sources or ("mini-imagenet",)
+        some = any(map(takes_specs, names))  # if none does, `plan` refuses them
         return tuple(
-            plan(name, task_shapes(name, ways=(5,), shots=(1, 5), vary_queries=QUERIES), specs=specs)
-            for name in sources or ("mini-imagenet",)
+            plan(
+                name,
+                task_shapes(name, ways=(5,), shots=(1, 5), vary_queries=QUERIES),
+                specs=specs if takes_specs(name) or not some else None,
+            )
+            for name in names
         )
     return (plan(META_DATASET, task_shapes(META_DATASET), specs=specs, only=sources),)
 

@@ -114,12 +114,21 @@ def plan(
                 f"none of the {len(found)} data sets of Meta-Dataset is there; the first: {missing[0].reason}"
             )
         return Target(target, sets, tuple(shapes), missing)
+    if specs is not None and not takes_specs(target):
+        raise BadInputError(
+            f"--specs says which classes are for testing, but {target} has a test split of its own, which its tasks "
+            "are drawn from: leave --specs out"
+        )
     source = open_source(target)
-    own_split = _plain(target) in MINI_TIERED
-    tasks_of = evaluation_set(source, specs=None if own_split else specs)
+    tasks_of = evaluation_set(source, specs=specs)
     known, place = known_set(source.name), column(source.name)
     title = place.title if place else known.title if known else source.name
     return Target(target, (TargetSet(source.name, title, None, tasks_of),), tuple(shapes))
+
+
+def takes_specs(target: str) -> bool:
+    """Whether official specifications decide the test classes of a target; not those of mini- and tiered-ImageNet."""
+    return _plain(target) not in MINI_TIERED
 
 
 def _find(known: Column, specs: Path | None) -> TargetSet | Missing:

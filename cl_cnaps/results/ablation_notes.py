@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cl_cnaps.evaluation.ablations import left_out
 from cl_cnaps.results.ablation import AblationRecord
+from cl_cnaps.results.ablation_values import printed_rows
 from cl_cnaps.results.few_shot_notes import data_set_notes
 
 _FROZEN = {
@@ -43,9 +44,11 @@ def notes(record: AblationRecord, *, data_sets: bool = True) -> list[str]:
 
 def _weights(record: AblationRecord) -> str:
     """Whose weights the rows have: where the paper trained each anew, this compares them at test time."""
-    sources: dict[str, list[str]] = {}
+    printed = [row["row"] for row in printed_rows(record)]
+    sources: dict[str, dict[str, None]] = {}  # the titles in their order, each once
     for row in record.rows:
-        sources.setdefault(row["weights_source"], []).append(row["title"])
+        title = row["title"] if row["row"] in printed else "the other cells of the grid"
+        sources.setdefault(row["weights_source"], {})[title] = None
     if len(sources) == 1:
         whose = f"All rows have the same weights: {next(iter(sources))}."
     else:

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.evaluation.ablations import ABLATIONS, check_rows, methods_of, targets_of, usual_steps
+from cl_cnaps.evaluation.ablations import ABLATIONS, Method, check_rows, methods_of, targets_of, usual_steps
 from cl_cnaps.evaluation.run import Outcome, run_methods, with_packed_images
 from cl_cnaps.evaluation.targets import Target, TargetSet
 from cl_cnaps.evaluation.workers import Workers, usable_cores
+from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.config import CnapsConfig
-from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.models.loading import LoadedModel, load_model, shipped
 from cl_cnaps.results.ablation import (
     VERB,
     AblationRecord,
@@ -23,8 +24,8 @@ from cl_cnaps.results.ablation import (
     method_config,
     write_ablation_record,
 )
-from cl_cnaps.results.ablation_reuse import evaluations_under, from_evaluation
-from cl_cnaps.results.few_shot import FewShotRecord, Result, episode_rows, few_shot_entry
+from cl_cnaps.results.ablation_reuse import Measured, already_measured, measured_under
+from cl_cnaps.results.few_shot import Result, episode_rows, few_shot_entry
 from cl_cnaps.results.few_shot_recall import recall_rows
 from cl_cnaps.results.few_shot_run import Watch
 from cl_cnaps.results.journal import Journal
@@ -61,8 +62,9 @@ def run_ablation(
 ) -> AblationRecord:
     """Run an ablation and write its record.
 
-    Cells that an evaluation under `out` has measured on the same tasks are taken from its record. With `resume`, so
-    are the data sets that a killed run had finished, and a finished record of the same configuration as a whole.
+    Cells that an evaluation or another ablation under `out` has measured on the same tasks are taken from its record.
+    With `resume`, so are the data sets that a killed run had finished, and a finished record of the same configuration
+    as a whole.
     Features of adapted tasks are found and left in the folder `keep`, if there is one.
     """
     return prepare_ablation(asked).run(out, workers=workers, resume=resume, watch=watch, keep=keep)
@@ -78,7 +80,7 @@ def prepare_ablation(asked: AblationRun) -> PreparedAblation:
     usual = usual_steps(targets)
     parts = [
         MethodCells(method, method.config(models[method.key].model.config, usual), models[method.key], [])
-        for method in methods_of(asked.which, asked.weights, _adaptation(models))
+        for method in methods_of(asked.which, models, asked.weights, _adaptation(models))
     ]
     return PreparedAblation(asked, targets, parts, _config(asked, targets, parts))
 
@@ -104,7 +106,7 @@ class PreparedAblation:
         journal = Journal(out, VERB, asked.which, self.config, resume=resume)
         if resume and not journal.finished and (done := find_record(out, VERB, asked.which, self.config)):
             return AblationRecord(done)
-        known = evaluations_under(out)
+        known = measured_under(out, recall=asked.which == "shots")
         for features in _sharing(parts):
             model = features[0].loaded.model
             count = workers if workers is not None else usable_cores() if model.device.type == "cpu" else 0
@@ -133,7 +135,7 @@ def _measure(
     of: TargetSet,
     methods: Sequence[MethodCells],
     pool: Workers,
-    known: Sequence[FewShotRecord],
+    known: Sequence[Measured],
     journal: Journal,
     watch: Watch,
     keep: Path | None,
@@ -142,7 +144,7 @@ def _measure(
     cells: dict[tuple[str, int], Cell] = {}
     for method in methods:
         for place in range(len(target.shapes)):
-            if cell := from_evaluation(known, target, of, place, method, tasks=asked.tasks, seed=asked.seed):
+            if cell := already_measured(known, target, of, place, method, tasks=asked.tasks, seed=asked.seed):
                 cells[method.method.key, place] = cell
     left = [m for m in methods if any((m.method.key, i) not in cells for i in range(len(target.shapes)))]
     if left:
@@ -215,7 +217,7 @@ def _load_as(asked: AblationRun, adaptation: Literal["film", "none"] | None) -> 
     models = {}
     for method in ABLATIONS[asked.which]:
         weights = asked.weights.get(method.key)
-        if method.own_weights and (weights is None or adaptation == "none"):
+        if method.own_weights and (adaptation == "none" or not (weights or _are_shipped(method, asked))):
             continue
         # Frozen features are the same whoever's they are.
         features = "simple" if adaptation == "none" and weights is None else method.features
@@ -234,6 +236,12 @@ def _load_as(asked: AblationRun, adaptation: Literal["film", "none"] | None) -> 
             )
         models[method.key] = loaded[features, weights]
     return models
+
+
+def _are_shipped(method: Method, asked: AblationRun) -> bool:
+    """Whether a method that needs weights of its own finds them in the installation."""
+    backbone = asked.backbone or DEFAULT_BACKBONE
+    return asked.backbone_weights == "auto" and shipped(method.model, method.variant, backbone) is not None
 
 
 def _adaptation(models: Mapping[str, LoadedModel]) -> str:

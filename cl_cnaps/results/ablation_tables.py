@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from cl_cnaps.evaluation.ablations import GRID_MAX, GRID_MIN
 from cl_cnaps.results.ablation import AblationRecord, Row
 from cl_cnaps.results.ablation_differences import base_of, differences
 from cl_cnaps.results.ablation_notes import notes
-from cl_cnaps.results.few_shot_recall import recall_points
+from cl_cnaps.results.ablation_values import (
+    PRINTED,
+    printed_rows,
+    query_lines,
+    recall_by_row,
+    refinement_grid,
+)
 from cl_cnaps.results.few_shot_tables import data_set_words
 from cl_cnaps.results.wording import ABSENT, adaptation_words, count, paper_cell, percent
 
@@ -26,8 +30,6 @@ _TITLES = {
     "queries": "accuracy against queries",
 }
 _DOMAINS = {"in": "in-domain accuracy, %", "out": "out-of-domain accuracy and averages, %"}
-_PRINTED = {"refinement": ("simple", "none", "free", "2-4")}
-"""Rows of the paper's table, where the ablation has more."""
 
 
 @dataclass(frozen=True)
@@ -83,22 +85,14 @@ def setting_words(record: AblationRecord) -> list[str]:
     return [*words, f"{count(tasks, 'task')} of each data set"]
 
 
-def refinement_grid(record: AblationRecord) -> tuple[list[int], list[int], list[list[float | None]]]:
-    """Least steps, most steps, and the mean accuracy over data sets for each pair; None where least exceeds most."""
-    rows = {row["row"]: row["averages"]["all"]["accuracy"] for row in record.rows}
-    least, most = list(GRID_MIN), list(GRID_MAX)
-    return least, most, [[rows.get(f"{low}-{high}") for high in most] for low in least]
-
-
 def _blocks(record: AblationRecord) -> list[_Block]:
     if record.which == "shots":
         return [_shots(record), *_differences(record)]
     if record.which == "queries":
         return [_queries(record)]
-    printed = _PRINTED.get(record.which)
-    rows = [row for row in record.rows if printed is None or row["row"] in printed]
+    rows = printed_rows(record)
     blocks = [block for domain in _DOMAINS if (block := _domain(rows, domain)) is not None]
-    blocks += _differences(record, printed)
+    blocks += _differences(record, PRINTED.get(record.which))
     return [*blocks, _grid(record)] if record.which == "refinement" else blocks
 
 
@@ -152,28 +146,20 @@ def _grid(record: AblationRecord) -> _Block:
 
 
 def _shots(record: AblationRecord) -> _Block:
-    points = {row["title"]: recall_points(record.recall(row["row"])) for row in record.rows}
-    first = next(iter(points.values()))
+    bins, points = recall_by_row(record)
     rows = [
-        [title, *(percent(p.recall / 100, p.half / 100) for p in of_row)] for title, of_row in points.items()
+        [title, *(percent(of[one].recall / 100, of[one].half / 100) if one in of else ABSENT for one in bins)]
+        for title, of in points.items()
     ]
-    return _Block(
-        "class recall over all data sets, %, by shots of the class", ["", *(p.words for p in first)], rows
-    )
+    return _Block("class recall over all data sets, %, by shots of the class", ["", *bins], rows)
 
 
 def _queries(record: AblationRecord) -> _Block:
-    queries = sorted({entry["queries"] for entry in record.rows[0]["results"]})
+    queries, lines = query_lines(record)
     rows = []
-    for row in record.rows:
-        lines: dict[str, dict[int, dict[str, Any]]] = {}
-        for entry in row["results"]:
-            lines.setdefault(f"{data_set_words(entry)} {entry['shape']}", {})[entry["queries"]] = entry[
-                "accuracy"
-            ]
-        for name, cells in lines.items():
-            shown = [percent(cells[count_]["mean"], cells[count_]["ci95"]) for count_ in queries]
-            rows.append([f"{row['title']}, {name}", *shown])
+    for line in lines:
+        cells = [line.accuracy.get(number, {"mean": None, "ci95": None}) for number in queries]
+        rows.append([line.words, *(percent(cell["mean"], cell["ci95"]) for cell in cells)])
     return _Block("accuracy, %, by queries of each class", ["", *map(str, queries)], rows)
 
 

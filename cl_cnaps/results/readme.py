@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
@@ -26,7 +27,7 @@ from cl_cnaps.results.record import Record, records_under, write_atomically
 from cl_cnaps.results.speed import speed_table
 from cl_cnaps.results.stream_names import PAPER_BENCHMARKS, row_name, row_order
 from cl_cnaps.results.streams import stream_records
-from cl_cnaps.results.wording import model_name
+from cl_cnaps.results.wording import adaptation_words, model_name
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
@@ -131,7 +132,7 @@ def record_list(results: Path) -> str:
     for record in sorted(records_under(results), key=lambda record: str(record.path)):
         place = record.path.relative_to(results)
         environment = record.environment
-        what = " ".join(str(record.config[key]) for key in ("model", "encoding") if record.config.get(key))
+        what = _what(record)
         commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
         day = environment["finished"][:10]
         recipe = recipe_of(record)
@@ -142,6 +143,20 @@ def record_list(results: Path) -> str:
     return "\n".join(lines)
 
 
+def _what(record: Record) -> str:
+    """What a record measured that its place does not say: the model, how its features adapt, how many tasks."""
+    config = record.config
+    if record.verb == "speed":
+        return f"{config['threads']} threads"
+    if record.verb == "stream":
+        return row_name(record.summary["heads"][0])
+    said = [model_name(config["model"])] if "model" in config else []
+    said.append(adaptation_words(config["adaptation"]))
+    if "tasks" in config:
+        said.append(f"{config['tasks']} tasks")
+    return ", ".join(filter(None, said))
+
+
 PARTS: Mapping[str, Callable[[Path], str]] = {
     "continual-table": continual_table,
     "few-shot-tables": few_shot_tables,
@@ -149,6 +164,7 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
     "record-list": record_list,
     "speed-table": speed_table,
+    "speed-bars": partial(speed_table, bars_only=True),
 }
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.results.strict_json import canonical, dumps
 
 _PARTS = ("config", "environment", "summary")
@@ -158,11 +158,19 @@ def read_record(path: Path) -> Record:
     return Record(path, *parts)
 
 
+def readable_record(path: Path) -> Record | None:
+    """The record in the folder `path`, or None where there is none or a damaged one."""
+    try:
+        return read_record(path)
+    except (ClCnapsError, OSError):
+        return None
+
+
 def find_record(out: Path, verb: str, name: str, config: Mapping[str, Any]) -> Record | None:
-    """The finished record of exactly this configuration, or None."""
+    """The finished record of exactly this configuration, or None; a damaged one is none, and is to be made anew."""
     place = record_path(out, verb, name, config)
     _restore(place)
-    return read_record(place) if place.is_dir() else None
+    return readable_record(place)
 
 
 def records_under(root: Path) -> Iterator[Record]:

@@ -38,6 +38,9 @@ def model_name(model: str) -> str:
     return _MODELS.get(model, model)
 
 
+STRATEGIES = {"random": "random", "entropy": "predictive entropy", "variation-ratio": "variation ratio"}
+"""Acquisition strategies in the paper's order, as it calls them."""
+
 _METRICS = {
     "mahalanobis": "squared Mahalanobis",
     "root-riemannian": "root Riemannian",

@@ -105,6 +105,12 @@ def test_omniglot_is_a_task_for_each_alphabet(omniglot: str) -> None:
     assert len(make_plan(source, alphabets=("all",)).tasks) == 2
     with pytest.raises(BadInputError, match="no alphabet 'Latin'; it has Greek, Old_Church"):
         make_plan(source, alphabets=("Latin",))
+    for given in (("all", "Klingon"), ("Greek", "all")):
+        with pytest.raises(
+            BadInputError, match=r"--alphabet is all or some names, not all and (Klingon|Greek)"
+        ):
+            make_plan(source, alphabets=given)
+    assert len(make_plan(source, alphabets=("all", "all")).tasks) == 2
 
 
 def test_the_papers_protocols_on_real_images(shared_data: Path) -> None:

@@ -111,6 +111,37 @@ def test_what_an_evaluation_has_measured_is_taken_from_it(tmp_path: Path) -> Non
         assert accuracies(row) == accuracies(fresh[key]), key
 
 
+def test_what_another_ablation_has_measured_is_taken_from_it(tmp_path: Path) -> None:
+    earlier = rows(tmp_path, "gmm", *SOME)
+    found = rows(tmp_path, "transduction", *SOME)
+    name = "/".join(Path(earlier["simple"]["record"]).parts[-3:])
+    assert found["simple"]["reused"] == found["transductive"]["reused"] == [name]
+    assert not found["feot"]["reused"]
+    fresh = rows(tmp_path / "elsewhere", "transduction", *SOME)
+    for key, row in found.items():
+        assert accuracies(row) == accuracies(fresh[key]), key
+    tasks, alone = (
+        [{**one} for one in read_ablation_record(Path(of["simple"]["record"])).record.table("episodes")]
+        for of in (found, fresh)
+    )
+    assert tasks == alone
+    # Class recall is kept by one ablation alone: what has none cannot stand for it.
+    assert not any(row["reused"] for row in rows(tmp_path, "shots", *SOME).values())
+
+
+def test_damaged_records_are_passed_over(tmp_path: Path) -> None:
+    asked = ("--variable", "--tasks", 3, "--no-plots", "--json")
+    done = json.loads(invoke(tmp_path, "evaluate", "dtd", *asked).stdout)
+    measured = rows(tmp_path, "gmm", *SOME)
+    assert measured["simple"]["reused"]
+    for file in (tmp_path / "runs").rglob("summary.json"):
+        file.write_text("{")
+    again = rows(tmp_path, "gmm", *SOME, "--resume")
+    assert not again["simple"]["reused"]
+    assert accuracies(again["simple"]) == accuracies(measured["simple"])
+    assert accuracies(again["simple"])[0] == done["accuracy"]["mean"]
+
+
 def test_the_refinement_grid(tmp_path: Path) -> None:
     found = rows(tmp_path, "refinement", *SOME)
     assert {"simple", "none", "free", "2-4", "0-1", "4-8"} < set(found)
@@ -157,6 +188,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         (("metric", "--weights", "mine.safetensors"), "does not say which row"),
         (("metric", "--weights", "feot=none"), "has no row 'feot' to give weights to"),
         (("metric", "--adaptation", "film"), "no adaptation weights of simple"),
+        (("queries", "--specs", tmp_path), "but mini-imagenet has a test split of its own"),
         (("everything",), "is not one of 'metric', 'gmm'"),
     ):
         result = invoke(tmp_path, "ablate", *arguments)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ from results.stream_examples import stream_record
 
 from cl_cnaps.commands.plot import plot
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.results.record import record_folders
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def run(*arguments: object) -> list[str]:
@@ -49,10 +53,81 @@ def test_several_records_go_to_figures_here_by_default(
     assert run("stream", "--kind", "steps", "--format", "svg") == [str(Path("figures") / "steps.svg")]
 
 
+def kept(verb: str, out: Path, most: int | None = None) -> list[Path]:
+    """Copies of kept records of a verb, without their figures."""
+    places = []
+    for folder in list(record_folders(RESULTS / verb))[:most]:
+        place = out / folder.relative_to(RESULTS)
+        shutil.copytree(folder, place, ignore=shutil.ignore_patterns("figures"))
+        places.append(place)
+    return places
+
+
+def test_evaluations_are_drawn_alone_and_together(tmp_path: Path) -> None:
+    place, *_ = kept("evaluate", tmp_path)
+    assert run(place, "--format", "svg") == [
+        str(place / "figures" / name) for name in ("recall.svg", "tasks.svg")
+    ]
+    out = tmp_path / "drawn"
+    targets = ("meta-dataset", "mini-imagenet")
+    assert run(tmp_path / "evaluate", "--format", "svg", "--out", out) == [
+        str(out / f"{kind}-{target}.svg") for target in targets for kind in ("recall", "tasks")
+    ]
+    svg = (out / "recall-mini-imagenet.svg").read_text()
+    assert "Simple CNAPS" in svg
+    assert "Transductive CNAPS" in svg
+
+
+def test_records_of_active_learning_share_a_figure_for_each_source(tmp_path: Path) -> None:
+    kept("active", tmp_path)
+    out = tmp_path / "drawn"
+    lines = run(tmp_path / "active", "--format", "png", "--out", out)
+    assert [Path(line).name for line in lines] == [
+        path.name for path in sorted((RESULTS / "figures" / "active").glob("*.png"))
+    ]
+    (place,) = kept("active", tmp_path / "one", 1)
+    assert run(place, "--format", "svg") == [str(place / "figures" / "curves.svg")]
+
+
+def test_ablations_with_charts_are_drawn(tmp_path: Path) -> None:
+    places = {place.parent.name: place for place in kept("ablate", tmp_path)}
+    assert run(places["refinement"], "--format", "svg") == [
+        str(places["refinement"] / "figures" / "grid.svg")
+    ]
+    out = tmp_path / "drawn"
+    lines = run(tmp_path / "ablate", "--format", "svg", "--out", out)
+    assert sorted(lines) == [str(out / f"{kind}.svg") for kind in ("grid", "queries", "recall")]
+    other = places["shots"].with_name("0123456789ab")
+    shutil.copytree(places["shots"], other)
+    lines = run(places["shots"], other, "--format", "svg", "--out", out)
+    assert lines == [str(out / f"recall-{place.name}.svg") for place in (places["shots"], other)]
+    with pytest.raises(BadInputError, match="nothing to draw"):
+        run(places["metric"])
+    with pytest.raises(BadInputError, match="unknown format 'pdf'"):
+        run(places["shots"], "--format", "pdf")
+
+
+def test_records_of_several_verbs_have_a_folder_each_and_a_kind_means_streams(tmp_path: Path) -> None:
+    stream = stream_record(tmp_path / "runs")
+    (place,) = kept("active", tmp_path / "runs", 1)
+    out = tmp_path / "drawn"
+    assert run(tmp_path / "runs", "--format", "svg", "--out", out) == [
+        *(str(out / "stream" / f"{kind}.svg") for kind in ("bars", "steps", "heatmap")),
+        str(out / "active" / "curves.svg"),
+    ]
+    assert run(tmp_path / "runs", "--format", "svg", "--kind", "bars") == [
+        str(stream.path / "figures" / "bars.svg")
+    ]
+    with pytest.raises(MissingDataError, match="no stream record and holds none"):
+        run(place, "--kind", "all")
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     record = stream_record(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MissingDataError, match="no stream record and holds none"):
+    with pytest.raises(
+        MissingDataError, match="no record of stream, evaluate, active, ablate and holds none"
+    ):
         run(tmp_path / "empty")
     with pytest.raises(BadInputError, match="unknown format 'pdf'"):
         run(record.path, "--format", "pdf")

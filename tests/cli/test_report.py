@@ -30,6 +30,25 @@ def test_results_and_runs_are_taken_where_they_are_there(
     assert (tmp_path / "site" / "index.html").is_file()
 
 
+def test_of_the_usual_folders_those_without_records_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    checkpoints = Path("runs/metatrain/simple")
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "log.csv").write_text("step,loss\n")
+    result = run()
+    assert result.exit_code == 1
+    assert "neither results/ nor runs/" in result.output
+    stream_record(Path("results"))
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "records:  1" in result.output
+    named = run("results", "runs")
+    assert named.exit_code == 1
+    assert "runs is no run record and holds none" in named.output
+
+
 def test_open_shows_the_front_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: shown.append(url) or False)

@@ -14,6 +14,7 @@ from cl_cnaps.data.conversion import convert
 from cl_cnaps.data.spec import DatasetSpec
 from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.evaluation import ablations
 from cl_cnaps.evaluation.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.evaluation.evaluation_sets import evaluation_set
 from cl_cnaps.evaluation.meta_dataset import COLUMNS
@@ -145,3 +146,19 @@ def test_official_specifications_on_real_images(shared_data: Path) -> None:
     assert imagenet.chosen == "16 of the 130 test classes of the specification ilsvrc_2012"
     with pytest.raises(MissingDataError, match="not a folder"):
         evaluation_set(open_source("dtd"), specs=specs / "nowhere")
+
+
+def test_specifications_go_to_the_sources_of_an_ablation_that_take_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Path | None] = {}
+
+    def noted(name: str, _shapes: object, *, specs: Path | None) -> str:
+        given[name] = specs
+        return name
+
+    monkeypatch.setattr(ablations, "plan", noted)
+    ablations.targets_of("queries", ("mini-imagenet", "dtd"), tmp_path)
+    assert given == {"mini-imagenet": None, "dtd": tmp_path}
+    ablations.targets_of("queries", ("mini-imagenet",), tmp_path)
+    assert given["mini-imagenet"] == tmp_path, "to be refused"

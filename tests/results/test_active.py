@@ -14,7 +14,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.active_curves import area, curve_figures, labels_to_reach
 from cl_cnaps.results.active_tables import active_markdown, active_notes
 from cl_cnaps.results.plots.active import curve_figure
-from cl_cnaps.results.plots.style import chart_settings, save
+from cl_cnaps.results.plots.style import chart_settings, save, strategy_colours
 from cl_cnaps.results.wording import ABSENT
 
 LABELS = [50, 75, 100]
@@ -99,6 +99,15 @@ def test_the_table_says_once_what_rows_share_and_averages_alphabets() -> None:
     assert any("65.0 %" in note for note in active_notes(entries()))
     with pytest.raises(BadInputError, match="at least one"):
         active_markdown([])
+
+
+def test_a_strategy_has_one_colour_in_every_figure() -> None:
+    every = strategy_colours(("random", "entropy", "variation-ratio", "margin", "badge"))
+    assert len(set(every.values())) == len(every)
+    assert strategy_colours(("badge", "margin")) == {name: every[name] for name in ("badge", "margin")}
+    with chart_settings():
+        alone = [one for one in entries() if one["strategy"] == "entropy"]
+        assert curve_figure(alone).axes[0].lines[0].get_color() == every["entropy"]
 
 
 def test_the_figure_has_adapted_and_frozen_side_by_side(tmp_path: Path) -> None:

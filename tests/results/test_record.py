@@ -62,6 +62,8 @@ def test_a_record_is_found_by_its_configuration_whatever_the_order_of_keys(tmp_p
     assert found is not None
     assert found.path == record.path
     assert find_record(tmp_path, "stream", "demo", CONFIG | {"runs": 3}) is None
+    (record.path / "summary.json").write_text("{")
+    assert find_record(tmp_path, "stream", "demo", CONFIG) is None, "a damaged one is made anew"
 
 
 def test_the_same_configuration_again_replaces_the_record(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.stream_names import PAPER_BENCHMARKS
 from cl_cnaps.results.streams import stream_records
 
-SUMMARIES = [
+EVERY = [
     summary
     for record in stream_records([Path(__file__).parents[2] / "results" / "stream"])
     for summary in record.summaries
-    if summary["model"] == "simple" and summary["encoding"] == "first"
 ]
+SUMMARIES = [summary for summary in EVERY if (summary["model"], summary["encoding"]) == ("simple", "first")]
 
 
 def measured(benchmark: str, head: str, adaptation: str) -> float:
@@ -36,3 +36,19 @@ def test_adapted_is_better_than_frozen_and_than_every_row_of_the_paper(benchmark
     adapted = measured(benchmark, head, "film")
     assert adapted > measured(benchmark, head, "none")
     assert adapted > max(f.mean for f in paper_figures() if (f.benchmark, f.head) == (benchmark, head))
+
+
+def test_the_transductive_single_head_is_like_that_of_simple_cnaps() -> None:
+    """As the README says of it where the paper's figures are chance."""
+
+    def single(model: str) -> dict[tuple[str, str], float]:
+        return {
+            (summary["benchmark"], summary["encoding"]): summary["final_accuracy"]["mean"]
+            for summary in EVERY
+            if (summary["model"], summary["adaptation"], summary["head"]) == (model, "film", "single")
+        }
+
+    simple, transductive = single("simple"), single("transductive")
+    assert transductive
+    for setting, accuracy in transductive.items():
+        assert accuracy == pytest.approx(simple[setting], abs=0.03), setting

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.ablation import AblationRecord
-from cl_cnaps.results.ablation_tables import refinement_grid, setting_words
+from cl_cnaps.results.ablation_tables import setting_words
+from cl_cnaps.results.ablation_values import refinement_grid
 from cl_cnaps.results.plots.few_shot_queries import queries_by_method
 from cl_cnaps.results.plots.few_shot_recall import recall_by_method
 from cl_cnaps.results.plots.style import SMALL_SIZE, chart_settings, ink_on, new_figure, save
@@ -20,17 +22,34 @@ FORMATS = ("png", "svg")
 
 def draw_ablation(record: AblationRecord, *, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw what a chart shows better than a table, into the record's `figures/`; nothing for the other ablations."""
-    folder, title = record.path / "figures", setting_words(record)
+    return draw_ablations([record], record.path / "figures", formats=formats)
+
+
+def draw_ablations(
+    records: Sequence[AblationRecord], folder: Path, *, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw a figure for each record into `folder`; of several records of one ablation, the id tells them apart."""
+    for extension in formats:
+        if extension not in FORMATS:
+            raise BadInputError(f"unknown format {extension!r}; known: {', '.join(FORMATS)}")
+    paths = []
     with chart_settings():
-        if record.which == "refinement":
-            return save(grid_figure(record), folder, "grid", formats)
-        if record.which == "shots":
-            recalls = {row["title"]: record.recall(row["row"]) for row in record.rows}
-            return save(recall_by_method(title, recalls), folder, "recall", formats)
-        if record.which == "queries":
-            methods = {row["title"]: row["results"] for row in record.rows}
-            return save(queries_by_method(title, methods), folder, "queries", formats)
-    return []
+        for record in records:
+            if record.which in _CHARTS:
+                stem, draw = _CHARTS[record.which]
+                alone = sum(other.which == record.which for other in records) == 1
+                paths += save(draw(record), folder, stem if alone else f"{stem}-{record.record.id}", formats)
+    return paths
+
+
+def _recall_figure(record: AblationRecord) -> Figure:
+    recalls = {row["title"]: record.recall(row["row"]) for row in record.rows}
+    return recall_by_method(setting_words(record), recalls)
+
+
+def _queries_figure(record: AblationRecord) -> Figure:
+    methods = {row["title"]: row["results"] for row in record.rows}
+    return queries_by_method(setting_words(record), methods)
 
 
 _LEAST_SPAN = 1.0
@@ -62,3 +81,11 @@ def grid_figure(record: AblationRecord) -> Figure:
     axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=axes, label="mean accuracy, %", fraction=0.05, pad=0.02)
     return figure
+
+
+_CHARTS: Mapping[str, tuple[str, Callable[[AblationRecord], Figure]]] = {
+    "refinement": ("grid", grid_figure),
+    "shots": ("recall", _recall_figure),
+    "queries": ("queries", _queries_figure),
+}
+"""What the file is called and how it is drawn, of ablations that have a chart."""

@@ -17,12 +17,12 @@ from cl_cnaps.results.active_tables import FEATURES
 from cl_cnaps.results.plots.style import (
     GRID,
     INK,
-    OKABE_ITO,
     PANEL_TITLE_SIZE,
     SMALL_SIZE,
     chart_settings,
     new_figure,
     save,
+    strategy_colours,
 )
 from cl_cnaps.results.wording import count, method_name, shorten
 
@@ -72,7 +72,7 @@ def curve_figure(entries: Sequence[Entry]) -> Figure:
     columns = across * len(kinds)
     figure = new_figure(max(4.6, 2.6 * columns + 0.6), 2.4 * down + 1.1, _title(entries))
     grid = figure.subplots(down, columns, squeeze=False)
-    colours = _colours(entries)
+    colours = strategy_colours(entry["strategy"] for entry in entries)
     models = list(dict.fromkeys(method_name(entry) for entry in entries))
     for number, task in enumerate(tasks):
         mine = [entry for entry in entries if entry["alphabet"] == task]
@@ -137,11 +137,6 @@ def _title(entries: Sequence[Entry]) -> list[str]:
 def _panel_title(task: str | None, kind: str, entries: Sequence[Entry]) -> str:
     name = shorten((task or entries[0]["source"]).replace("_", " "), _TITLE_WIDTH)
     return f"{name} (FFE)" if kind == "none" else name
-
-
-def _colours(entries: Sequence[Entry]) -> dict[str, str]:
-    strategies = list(dict.fromkeys(entry["strategy"] for entry in entries))
-    return {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(strategies)}
 
 
 _LEGEND_ENTRY = 1.7

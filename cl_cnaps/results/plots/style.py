@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from cl_cnaps.results.record import write_atomically
+from cl_cnaps.results.wording import STRATEGIES
 
 INK = "#222222"
 GRID = "#d9d9d9"
@@ -60,6 +61,19 @@ def task_colours(n_tasks: int) -> list[str]:
         return list(OKABE_ITO[:n_tasks])
     scale = task_scale()
     return [to_hex(scale(i / (n_tasks - 1))) for i in range(n_tasks)]
+
+
+def strategy_colours(strategies: Iterable[str]) -> dict[str, str]:
+    """A colour for each acquisition strategy: the paper's keep theirs in every chart, others have the next free ones.
+
+    Others are taken by name, so that the order in which they were measured does not matter.
+    """
+    given = dict.fromkeys(strategies)
+    others = sorted(set(given).difference(STRATEGIES))
+    colours = dict(zip(STRATEGIES, OKABE_ITO, strict=False))
+    free = OKABE_ITO[len(colours) :]
+    colours |= {name: free[i % len(free)] for i, name in enumerate(others)}
+    return {name: colours[name] for name in given}
 
 
 def task_scale() -> Colormap:

@@ -1,4 +1,4 @@
-"""The page of ablations: for each record a table of its methods, the paper's rows below."""
+"""The page of ablations: for each record what was changed, in the shape of the paper's table or figure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cl_cnaps.evaluation.ablations import left_out
+from cl_cnaps.results.ablation_notes import notes
+from cl_cnaps.results.ablation_values import printed_rows, refinement_grid
 from cl_cnaps.results.few_shot_averages import GROUPS
 from cl_cnaps.results.few_shot_notes import data_set_notes
 from cl_cnaps.results.few_shot_tables import data_set_words
+from cl_cnaps.results.report.ablation_curves import (
+    Curves,
+    query_curves,
+    query_table,
+    recall_curves,
+    recall_table,
+)
 from cl_cnaps.results.report.ablation_rows import ABLATIONS, Ablation
 from cl_cnaps.results.report.few_shot import entry_key
 from cl_cnaps.results.report.gather import Gathered, record_link
@@ -19,12 +29,15 @@ from cl_cnaps.results.wording import adaptation_words, count, percent
 
 @dataclass(frozen=True)
 class Shown:
-    """One ablation with its table."""
+    """One ablation with its tables."""
 
     id: str
     title: str
     setting: str
-    table: Table
+    tables: list[Table]
+    ranked: Table | None
+    """The table whose rows are shown side by side."""
+    curves: Curves | None
     notes: list[str]
     href: str
 
@@ -33,57 +46,91 @@ def ablations_page(found: Gathered) -> Page:
     """Everything that `cl-cnaps ablate` measured."""
     known = list(ABLATIONS)
     ordered = sorted(found.ablations, key=lambda a: known.index(a.which) if a.which in known else len(known))
+    about = dict.fromkeys(note for one in ordered for note in _of_data_sets(one))
     return Page(
         "ablations.html",
         "Ablations",
         template="ablations.html",
-        scripts=("choosing.js", "tables.js", "ranking.js"),
+        scripts=("choosing.js", "tables.js", "ranking.js", "marks.js", "curves.js"),
         content={
             "shown": [_shown(one, place) for place, one in enumerate(ordered)],
             "missing": missing_ablations(found),
+            "about": list(about),
         },
     )
 
 
 def missing_ablations(found: Gathered) -> list[tuple[str, str]]:
-    """The paper's ablations that no record has, with the command that makes each."""
-    present = {one.which for one in found.ablations}
-    return [(title, f"cl-cnaps ablate {which}") for which, title in ABLATIONS.items() if which not in present]
+    """The paper's ablations that no record has, and the rows that those there lack, with commands that make them."""
+    missing = []
+    for which, title in ABLATIONS.items():
+        mine = [one for one in found.ablations if one.which == which]
+        absent = left_out(which, {row["row"] for one in mine for row in one.rows})
+        command = f"cl-cnaps ablate {which}"
+        if not mine:
+            missing.append((title, command))
+        elif absent:
+            own = [f" --weights {method.key}=FILE" for method in absent if method.own_weights]
+            cells = sum(method.of_grid for method in absent)
+            names = [method.title for method in absent if not method.of_grid]
+            names += [f"{count(cells, 'cell')} of the grid"] if cells else []
+            missing.append((f"{', '.join(names)} in {title}", command + "".join(own)))
+    return missing
 
 
 def _shown(one: Ablation, place: int) -> Shown:
     first = one.rows[0]
-    entries = first["results"]
     words_of = [first["backbone"], adaptation_words(first["adaptation"])]
-    notes = data_set_notes(entries)
-    notes += [f"Missing: {', '.join(one.missing)}."] if one.missing else []
-    labels = dict.fromkeys(e["paper"]["label"] for row in one.rows for e in row["results"] if e["paper"])
-    notes += [f"Paper: {', '.join(labels)}."] if labels else []
+    table_id, tables, ranked, curves = f"ablation-table-{place + 1}", [], None, None
+    if one.which == "shots":
+        tables, curves = [recall_table(one, table_id)], recall_curves(one)
+    elif one.which == "queries":
+        tables, curves = [query_table(one, table_id)], query_curves(one)
+    else:
+        ranked = _table(one, table_id)
+        tables = [ranked, _grid(one, f"{table_id}-grid")] if one.which == "refinement" else [ranked]
     return Shown(
         id=f"ablation-{place + 1}",
         title=one.title,
-        setting=" · ".join(filter(None, [*words_of, count(entries[0]["tasks"], "task") + " of each kind"])),
-        table=_table(one, place),
-        notes=notes,
+        setting=" · ".join(
+            filter(None, [*words_of, count(first["results"][0]["tasks"], "task") + " of each kind"])
+        ),
+        tables=tables,
+        ranked=ranked,
+        curves=curves,
+        notes=notes(one.read, data_sets=False),
         href=record_link(one.record),
     )
 
 
-def _table(one: Ablation, place: int) -> Table:
-    columns = {entry_key(e): _column_title(e, one) for row in one.rows for e in row["results"]}
-    groups = [group for group in GROUPS if any(group in row["averages"] for row in one.rows)]
+def _of_data_sets(one: Ablation) -> list[str]:
+    """What holds of the data sets whatever is changed: ablations share them, so the page says it once, at its end."""
+    return [note for note in data_set_notes(one.rows[0]["results"]) if not note.startswith("* ")]
+
+
+def _table(one: Ablation, table_id: str) -> Table:
+    """The methods on every data set, the paper's rows below; of a grid only the methods that the paper prints."""
+    methods = printed_rows(one.read)
+    columns = {entry_key(e): _column_title(e, one) for row in methods for e in row["results"]}
+    groups = [group for group in GROUPS if any(group in row["averages"] for row in methods)]
     link = record_link(one.record)
     rows = []
-    for row in one.rows:
+    for row in methods:
         cells = {
             entry_key(entry): accuracy(entry["accuracy"]["mean"], entry["accuracy"]["ci95"], link)
             for entry in row["results"]
         }
         means = [_average(row["averages"].get(group), link) for group in groups]
         rows.append(Row([words(row["title"], link), *(cells.get(key, MISSING) for key in columns), *means]))
-    rows += [theirs for row in one.rows if (theirs := _printed(row, list(columns), groups)) is not None]
+    width = len(columns) + len(groups)
+    rows += [
+        Row([words(method.title), *[MISSING] * width], "missing")
+        for method in left_out(one.which, [row["row"] for row in one.rows])
+        if not method.of_grid
+    ]
+    rows += [theirs for row in methods if (theirs := _printed(row, list(columns), groups)) is not None]
     return Table(
-        f"ablation-table-{place + 1}",
+        table_id,
         f"{one.title}: accuracy in per cent",
         [
             Column("method", numeric=False),
@@ -92,6 +139,26 @@ def _table(one: Ablation, place: int) -> Table:
         ],
         rows,
     )
+
+
+def _grid(one: Ablation, table_id: str) -> Table:
+    """Mean accuracy for every least and most number of steps, as in the paper's fig:max-and-min."""
+    least, most, values = refinement_grid(one.read)
+    link = record_link(one.record)
+    rows = [
+        Row(
+            [
+                Cell(str(low), low),
+                *(
+                    EMPTY if low > high else MISSING if mean is None else accuracy(mean, None, link)
+                    for high, mean in zip(most, of_low, strict=True)
+                ),
+            ]
+        )
+        for low, of_low in zip(least, values, strict=True)
+    ]
+    columns = [Column("least steps", low_is_best=True), *(Column(str(high), "most steps") for high in most)]
+    return Table(table_id, f"{one.title}: mean accuracy over data sets in per cent", columns, rows)
 
 
 def _column_title(entry: Mapping[str, Any], one: Ablation) -> str:

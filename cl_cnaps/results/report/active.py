@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
-from cl_cnaps.results.plots.style import OKABE_ITO
-from cl_cnaps.results.report.active_entries import STRATEGIES, Curve
+from cl_cnaps.active.protocol import FIGURE_ALPHABETS
+from cl_cnaps.results.plots.style import strategy_colours
+from cl_cnaps.results.report.active_entries import Curve
 from cl_cnaps.results.report.gather import Gathered, record_link
 from cl_cnaps.results.report.pages import Page
 from cl_cnaps.results.report.table import EMPTY, Cell, Column, Row, Table, accuracy, words
 from cl_cnaps.results.report.telling_apart import Named, told_apart
-from cl_cnaps.results.wording import count, model_name, percent
+from cl_cnaps.results.wording import STRATEGIES, count, model_name, percent
 
 SOURCES = {"cifar10": "CIFAR-10", "omniglot": "Omniglot"}
 MODELS = ("simple", "transductive")
+FEATURES = {"film": "adapted features", "none": "frozen features"}
 """What `fig:active-learning-figure` is of."""
 _DECIDED_BY_TASK = (
     "source",
@@ -34,6 +37,7 @@ def active_page(found: Gathered) -> Page:
         [Named(c.method, f"{c.task}, {c.strategy}", c.record.config, c.record.id) for c in curves],
         _DECIDED_BY_TASK,
     )
+    colours = strategy_colours(curve.strategy for curve in curves)
     return Page(
         "active.html",
         "Active learning",
@@ -42,21 +46,41 @@ def active_page(found: Gathered) -> Page:
         content={
             "missing": missing_active(found),
             "table": _areas(curves, names),
-            "curves": [_drawn(curve, name) for curve, name in zip(curves, names, strict=True)],
+            "curves": [
+                _drawn(curve, name, colours[curve.strategy])
+                for curve, name in zip(curves, names, strict=True)
+            ],
             "notes": list(dict.fromkeys(note for curve in curves for note in curve.notes)),
         },
     )
 
 
 def missing_active(found: Gathered) -> list[tuple[str, str]]:
-    """What the paper's figure shows and no record does, with the command that makes it."""
-    present = {(curve.source, curve.model) for curve in found.curves}
-    return [
-        (f"{model_name(model)} on {title}", f"cl-cnaps active --source {source} --model {model}")
-        for source, title in SOURCES.items()
-        for model in MODELS
-        if (source, model) not in present
-    ]
+    """What the paper's figure shows and no record does in full, with the command that makes it."""
+    missing = []
+    for source, title in SOURCES.items():
+        for model in MODELS:
+            mine = [c for c in found.curves if (c.source, c.model, c.plain) == (source, model, True)]
+            states = {kind: _state([c for c in mine if c.adaptation == kind], source) for kind in FEATURES}
+            for state in ("", "in part", "short protocol only"):
+                if kinds := [kind for kind in FEATURES if states[kind] == state]:
+                    both = len(kinds) == len(FEATURES)
+                    what = f"{model_name(model)} on {title}" + ("" if both else f", {FEATURES[kinds[0]]}")
+                    command = f"cl-cnaps active --source {source} --model {model} --paper"
+                    command += f" --adaptation {'both' if both else kinds[0]}"
+                    missing.append((f"{what} ({state})" if state else what, command))
+    return missing
+
+
+def _state(curves: Sequence[Curve], source: str) -> str | None:
+    """None if all curves of the figure are there with the paper's protocol; else how much of it is."""
+    tasks: Sequence[str | None] = FIGURE_ALPHABETS if source == "omniglot" else (None,)
+    there = {(curve.alphabet, curve.strategy) for curve in curves if curve.of_the_paper}
+    if there.issuperset(product(tasks, STRATEGIES)):
+        return None
+    if there:
+        return "in part"
+    return "short protocol only" if curves else ""
 
 
 def _areas(curves: Sequence[Curve], names: Sequence[str]) -> Table:
@@ -77,6 +101,9 @@ def _areas(curves: Sequence[Curve], names: Sequence[str]) -> Table:
                     gain,
                     Cell(f"{curve.labels[0]} to {curve.labels[-1]}", curve.labels[-1]),
                     Cell(count(curve.runs, "run"), curve.runs),
+                    EMPTY
+                    if curve.of_the_paper is None
+                    else words("paper" if curve.of_the_paper else "short"),
                 ]
             )
         )
@@ -90,6 +117,7 @@ def _areas(curves: Sequence[Curve], names: Sequence[str]) -> Table:
         Column("gain over random, points"),
         Column("labels"),
         Column("runs"),
+        Column("protocol", numeric=False),
     ]
     return Table("areas", "Areas under the curves", columns, rows)
 
@@ -99,17 +127,15 @@ def _points(mean: float, half: float | None, link: str) -> Cell:
     return Cell(sign + percent(mean, half), 100 * mean, href=link)
 
 
-def _drawn(curve: Curve, name: str) -> dict[str, Any]:
+def _drawn(curve: Curve, name: str, colour: str) -> dict[str, Any]:
     """What curves.js draws, in per cent."""
-    known = list(STRATEGIES)
-    place = known.index(curve.strategy) if curve.strategy in known else len(known)
     return {
         "source": curve.source,
         "task": curve.task,
-        "model": name,
-        "strategy": curve.strategy_name,
-        "colour": OKABE_ITO[(0, 4, 2, 5)[place]],
-        "labels": curve.labels,
+        "chart": name,
+        "line": curve.strategy_name,
+        "colour": colour,
+        "at": curve.labels,
         "mean": [round(100 * value, 3) for value in curve.mean],
         "half": None if curve.half is None else [round(100 * value, 3) for value in curve.half],
         "href": record_link(curve.record),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from cl_cnaps.active.protocol import PAPER
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.record import Record
-from cl_cnaps.results.wording import adaptation_words, model_name
-
-STRATEGIES = {"random": "random", "entropy": "predictive entropy", "variation-ratio": "variation ratio"}
-"""In the paper's order, as it calls them."""
+from cl_cnaps.results.wording import STRATEGIES, adaptation_words, is_plain, model_name
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,8 @@ class Curve:
     alphabet: str | None
     """Of Omniglot: the alphabet whose characters are the classes."""
     model: str
+    plain: bool
+    """Whether it is of the model itself and not of a variant."""
     adaptation: str | None
     strategy: str
     labels: list[int]
@@ -47,6 +47,17 @@ class Curve:
         return ", ".join(filter(None, (model_name(self.model), adaptation_words(self.adaptation))))
 
     @property
+    def of_the_paper(self) -> bool | None:
+        """Whether labels, rounds, runs and images are the paper's; None for a source that it does not have."""
+        paper = PAPER.get(self.source)
+        return None if paper is None else self.record.config.get("protocol") == asdict(paper)
+
+    @property
+    def protocol(self) -> str:
+        """`short protocol` where the paper has another for the source, else nothing."""
+        return "short protocol" if self.of_the_paper is False else ""
+
+    @property
     def strategy_name(self) -> str:
         """The strategy as the paper calls it."""
         return STRATEGIES.get(self.strategy, self.strategy)
@@ -69,6 +80,7 @@ def _curve(record: Record, entry: dict[str, Any]) -> Curve:
         source=entry["source"],
         alphabet=entry["alphabet"],
         model=entry["model"],
+        plain=is_plain(entry),
         adaptation=entry["adaptation"],
         strategy=entry["strategy"],
         labels=[int(number) for number in labels],

@@ -29,7 +29,7 @@ from cl_cnaps.results.streams import Summary
 from cl_cnaps.results.wording import ENCODING_ORDER, HEAD_ORDER, count, duration, model_name, percent, size
 
 _DECIDED_BY_BENCHMARK = ("benchmark", "tasks", "data_digest", "heads", "backbone_digest", "model_config")
-_PAPER_SHOTS = paper_figures()[0].shots
+PAPER_SHOTS = paper_figures()[0].shots
 
 
 def continual_page(found: Gathered) -> Page:
@@ -74,7 +74,7 @@ def _chart_names(streams: Sequence[Stream]) -> list[str]:
 
 
 def _other_shots(summary: Summary) -> str:
-    return "" if summary["shots"] == _PAPER_SHOTS else f", {count(summary['shots'], 'shot')}"
+    return "" if summary["shots"] == PAPER_SHOTS else f", {count(summary['shots'], 'shot')}"
 
 
 def _table(streams: Sequence[Stream], names: Sequence[str]) -> Table:
@@ -229,10 +229,10 @@ def _notes(streams: Sequence[Stream]) -> list[str]:
     """What a reader must know before comparing numbers."""
     label = paper_figures()[0].label
     said = [
-        f"Mean accuracy over all tasks after the last one, {_PAPER_SHOTS} shots a class unless a row says otherwise. "
+        f"Mean accuracy over all tasks after the last one, {PAPER_SHOTS} shots a class unless a row says otherwise. "
         "Ours: ± is the 95 % interval over runs (Student's t).",
         f"The paper's rows are those of its {label}, as printed; its transductive single-head cells are at chance "
-        "level, which the README explains under “Differences from the released code”.",
+        "level, which the README explains under “Differences from the paper and the released code”.",
     ]
     trained = {
         s["backbone"]: s["backbone_pretraining"]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cl_cnaps.results.few_shot import FewShotRecord
-from cl_cnaps.results.paper import paper_figures
-from cl_cnaps.results.report.ablations import missing_ablations
-from cl_cnaps.results.report.active import missing_active
 from cl_cnaps.results.report.continual import stream_names
-from cl_cnaps.results.report.few_shot import TARGETS, evaluation_names, evaluation_order
+from cl_cnaps.results.report.coverage import coverage
+from cl_cnaps.results.report.few_shot import evaluation_names, evaluation_order
 from cl_cnaps.results.report.gather import Gathered, record_link
 from cl_cnaps.results.report.pages import Page
 from cl_cnaps.results.report.table import MISSING, Cell, accuracy
-from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS
-from cl_cnaps.results.wording import count, in_order, model_name, paper_cell
+from cl_cnaps.results.stream_names import PAPER_BENCHMARKS
+from cl_cnaps.results.wording import count, paper_cell
 
 _HEADLINES = 4
 """Numbers on a card."""
@@ -42,20 +39,9 @@ class Card:
     headlines: Sequence[Headline]
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One of the paper's experiments: what of it is there, and what is not with the command that makes it."""
-
-    section: str
-    title: str
-    href: str
-    there: Sequence[str]
-    missing: Sequence[tuple[str, str]]
-
-
 def overview_page(found: Gathered) -> Page:
     """The front page."""
-    experiments = [*_continual(found), *_few_shot(found), *_others(found)]
+    experiments = coverage(found)
     return Page(
         "index.html",
         "Results",
@@ -64,7 +50,7 @@ def overview_page(found: Gathered) -> Page:
         content={
             "cards": _cards(found),
             "experiments": experiments,
-            "complete": sum(not one.missing for one in experiments),
+            "complete": sum(one.complete for one in experiments),
             "records": count(len(found.records), "record"),
             "newest": max(
                 (str(r.environment.get("finished", "")) for r in found.records.values()), default=""
@@ -105,7 +91,7 @@ def _cards(found: Gathered) -> list[Card]:
             [
                 Headline(
                     f"{curve.task}, {curve.strategy_name}",
-                    curve.method,
+                    ", ".join(filter(None, (curve.method, curve.protocol))),
                     accuracy(curve.area, curve.area_half, record_link(curve.record)),
                 )
                 for curve in found.curves[:_HEADLINES]
@@ -147,67 +133,3 @@ def _continual_headlines(found: Gathered) -> list[Headline]:
 
 def _estimate(figure: dict[str, Any], link: str) -> Cell:
     return accuracy(figure["mean"], figure["ci95"], link)
-
-
-def _continual(found: Gathered) -> list[Experiment]:
-    baselines = dict.fromkeys(cited.model for cited in paper_figures() if cited.encoding is None)
-    experiments = []
-    for benchmark, title in PAPER_BENCHMARKS.items():
-        models = dict.fromkeys(
-            s.panels[0].summary["model"]
-            for s in found.streams
-            if s.panels[0].summary["benchmark"] == benchmark
-        )
-        cited = {figure.model for figure in paper_figures() if figure.benchmark == benchmark}
-        wanted = [*CNAPS_ORDER, *(model for model in baselines if model in cited)]
-        missing = [
-            (
-                model_name(model),
-                f"cl-cnaps stream --benchmark {benchmark} --model {model}"
-                + (" --encoding all" if model in CNAPS_ORDER else " --baseline-on network"),
-            )
-            for model in wanted
-            if model not in models
-        ]
-        experiments.append(
-            Experiment("Continual", f"Split {title}", "continual.html", _named(models), missing)
-        )
-    return experiments
-
-
-def _few_shot(found: Gathered) -> list[Experiment]:
-    experiments = []
-    for target, title in TARGETS.items():
-        models = dict.fromkeys(
-            record.entries[0]["model"] for record in found.few_shot if _target(record) == target
-        )
-        missing = [
-            (model_name(model), f"cl-cnaps evaluate {target} --model {model}")
-            for model in CNAPS_ORDER
-            if model not in models
-        ]
-        experiments.append(Experiment("Few-shot", title, "few-shot.html", _named(models), missing))
-    return experiments
-
-
-def _others(found: Gathered) -> list[Experiment]:
-    curves = dict.fromkeys(f"{model_name(curve.model)} on {curve.source}" for curve in found.curves)
-    ablations = dict.fromkeys(one.title for one in found.ablations)
-    return [
-        Experiment("Active", "Label acquisition", "active.html", list(curves), missing_active(found)),
-        Experiment(
-            "Ablations", "Parts of the models", "ablations.html", list(ablations), missing_ablations(found)
-        ),
-    ]
-
-
-def _target(record: FewShotRecord) -> str:
-    return str(record.entries[0]["target"])
-
-
-def _named(models: Iterable[str]) -> list[str]:
-    """CNAPS models by name, baselines by their number."""
-    models = set(models)
-    named = [model_name(str(model)) for model in in_order(models.intersection(CNAPS_ORDER), CNAPS_ORDER)]
-    others = len(models.difference(CNAPS_ORDER))
-    return [*named, count(others, "baseline")] if others else named

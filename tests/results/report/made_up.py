@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cl_cnaps.active.protocol import SHORT, Protocol
+from cl_cnaps.evaluation.ablations import ABLATIONS, QUERIES
 from cl_cnaps.results.few_shot_averages import averages
 from cl_cnaps.results.record import Record, write_record
+from cl_cnaps.results.wording import STRATEGIES
 
 HOSTILE = '</script><script>window.broken = 1</script><b title="\'">&amp;'
 """Text that breaks out of a page wherever it is not escaped."""
@@ -15,6 +20,14 @@ ENVIRONMENT = {
     "finished": "2026-11-16T12:00:00+00:00",
     "command": "cl-cnaps made-up --name 'a & b'",
     "code": {"version": "0.1.0", "commit": "0123456789abcdef", "dirty": False},
+}
+
+QUERY_TASKS = {
+    "data_set": "mini-imagenet",
+    "title": "mini-ImageNet",
+    "domain": None,
+    "shape": "5-way 1-shot",
+    "paper": None,
 }
 
 
@@ -52,17 +65,26 @@ def few_shot(out: Path, entries: list[dict[str, Any]], missing: list[Any] | None
     return _write(out, "evaluate", name, config, summary | {"missing": missing or []}, {"episodes": episodes})
 
 
-def active(out: Path, model: str = "simple", source: str = "cifar10") -> Record:
+def active(
+    out: Path,
+    model: str = "simple",
+    source: str = "cifar10",
+    *,
+    adaptation: str = "none",
+    protocol: Protocol = SHORT["cifar10"],
+    strategies: Sequence[str] = tuple(STRATEGIES),
+) -> Record:
     labels = [50, 75, 100]
     curves = []
-    for strategy, rise in (("random", 0.05), ("entropy", 0.08), ("variation-ratio", 0.07)):
+    for strategy in strategies:
+        rise = {"random": 0.05, "entropy": 0.08}.get(strategy, 0.07)
         mean = [0.6 + rise * point for point in range(len(labels))]
         curves.append(
             {
                 "source": source,
                 "alphabet": None,
                 "model": model,
-                "adaptation": "none",
+                "adaptation": adaptation,
                 "strategy": strategy,
                 "labels": labels,
                 "accuracy": {"mean": mean, "ci95": [0.01] * len(labels)},
@@ -75,30 +97,49 @@ def active(out: Path, model: str = "simple", source: str = "cifar10") -> Record:
                 "seen_in_pretraining": "nothing",
             }
         )
-    config = {"source": source, "model": model, "adaptation": "none"}
+    config = {"source": source, "model": model, "adaptation": adaptation, "protocol": asdict(protocol)}
     summary = {"verb": "active", "name": f"{source}-{model}", "results": curves}
     rows = [{"run": 0, "labels": 50, "accuracy": 0.6}]
     return _write(out, "active", f"{source}-{model}", config, summary, {"curves": rows})
 
 
-def ablation(out: Path, which: str = "metric") -> Record:
-    rows = []
-    for title, accuracy, paper in (("Cosine Similarity", 0.5, 51.3), ("Squared Mahalanobis", 0.58, None)):
-        cited = None if paper is None else {"mean": paper, "interval": 1.1, "label": "tab:metric"}
-        result = entry(
-            data_set="ilsvrc_2012", title="ImageNet", domain="in", shape="variable", paper=cited
-        ) | {"accuracy": {"mean": accuracy, "ci95": 0.01}}
-        rows.append(
+def ablation(out: Path, which: str = "metric", rows: Collection[str] | None = None) -> Record:
+    """An ablation with all its rows, or some; one data set, but for `queries` 5-way 1-shot tasks of mini-ImageNet."""
+    found, recall = [], []
+    methods = [method for method in ABLATIONS[which] if rows is None or method.key in rows]
+    for place, method in enumerate(methods):
+        mean = 0.5 + place / 100
+        cited = None if place else {"mean": 51.3, "interval": 1.1, "label": "tab:some"}
+        plain = entry(data_set="ilsvrc_2012", title="ImageNet", domain="in", shape="variable", paper=cited)
+        shapes = [{"queries": queries, **QUERY_TASKS} for queries in QUERIES] if which == "queries" else [{}]
+        results = [
+            plain | {"accuracy": {"mean": mean + i / 1000, "ci95": 0.01}} | shape
+            for i, shape in enumerate(shapes)
+        ]
+        average = {"accuracy": mean, "paper": cited and cited["mean"], "data_sets": ["ilsvrc_2012"]}
+        found.append(
             {
-                "title": title,
+                "row": method.key,
+                "title": method.title,
                 "backbone": "tiny",
                 "adaptation": "none",
-                "results": [result],
-                "averages": {"in": {"accuracy": accuracy, "paper": paper, "data_sets": ["ilsvrc_2012"]}},
+                "weights_source": f"weights of {method.model}",
+                "results": results,
+                "averages": {} if which == "queries" else {"in": average, "all": average},
             }
         )
-    summary = {"verb": "ablate", "name": which, "rows": rows, "missing": [{"title": "Fungi"}]}
-    return _write(out, "ablate", which, {"which": which}, summary, {"episodes": [{"accuracy": 0.5}]})
+        recall += [
+            {"row": method.key, "shots": shots, "classes": 100, "recall": mean + shots / 100, "std": 0.1}
+            for shots in (1, 2, 6, 7)
+        ]
+    summary = {"verb": "ablate", "name": which, "rows": found, "missing": [{"title": "Fungi"}]}
+    episodes = [
+        {"row": row["row"], "data_set": "ilsvrc_2012", "episode": i, "accuracy": 0.5 + place / 100}
+        for place, row in enumerate(found)
+        for i in range(2)
+    ]
+    tables = {"episodes": episodes} | ({"recall": recall} if which == "shots" else {})
+    return _write(out, "ablate", which, {"which": which}, summary, tables)
 
 
 def _write(

@@ -47,7 +47,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stream_record(runs, n_tasks=10, benchmark="split-cifar100")
     few_shot(runs, [entry(), entry(shape="5-way 5-shot", accuracy={"mean": 0.82, "ci95": None})])
     active(runs)
-    ablation(runs)
+    for which in ("metric", "refinement", "shots", "queries"):
+        ablation(runs, which)
     return write_site(gather([runs]), tmp_path_factory.mktemp("out") / "site").parent
 
 
@@ -218,6 +219,19 @@ def test_curves_of_active_learning(browser: Any, site: Path) -> None:
     assert tip(browser).splitlines() == ["68.0 ± 1.0 %", "predictive entropy, 75 labels"]
     assert len(all_of(browser, ".canvas .curve")) == 3
     assert len({curve.get_attribute("stroke-dasharray") for curve in all_of(browser, ".canvas .curve")}) == 3
+
+
+def test_curves_of_ablations_need_no_choice(browser: Any, site: Path) -> None:
+    open_page(browser, site, "ablations")
+    wait(browser, lambda _: len(all_of(browser, ".canvas .curve")) == 4)
+    recall, queries = all_of(browser, ".curves")
+    assert not recall.find_elements(By.TAG_NAME, "select")
+    point = recall.find_elements(By.CSS_SELECTOR, ".mark")[5]
+    ActionChains(browser).scroll_to_element(point).move_to_element(point).perform()
+    assert tip(browser).splitlines() == ["57.5 ± 1.4 %", "Transductive, 6-7 shots of the class"]
+    point = queries.find_elements(By.CSS_SELECTOR, ".mark")[1]
+    ActionChains(browser).scroll_to_element(point).move_to_element(point).perform()
+    wait(browser, lambda _: tip(browser).splitlines() == ["50.1 ± 1.0 %", "Simple, 20 queries of each class"])
 
 
 def test_the_colours_follow_the_system_until_the_reader_chooses(browser: Any, site: Path) -> None:

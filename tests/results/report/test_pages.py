@@ -12,10 +12,11 @@ from results.report.made_up import HOSTILE, ablation, active, entry, few_shot
 from results.stream_examples import MEASURED, config, rows, stream_record
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.results.plots.style import strategy_colours
 from cl_cnaps.results.report import gather, write_site
+from cl_cnaps.results.report.active import active_page
 from cl_cnaps.results.report.continual import continual_page, missing_rows
 from cl_cnaps.results.report.few_shot import few_shot_page
-from cl_cnaps.results.report.overview import overview_page
 from cl_cnaps.results.report.table import Table
 from cl_cnaps.results.streams import write_stream_record
 from cl_cnaps.results.wording import ABSENT
@@ -165,20 +166,28 @@ def test_few_shot_rows_have_averages_and_ranks_beside_the_papers(tmp_path: Path)
     assert cells(benchmark.table, "CNAPS", "missing")
 
 
+def test_every_strategy_has_the_colour_that_figures_give_it(tmp_path: Path) -> None:
+    strategies = ("random", "entropy", "variation-ratio", "margin", "badge")
+    active(tmp_path, strategies=strategies)
+    drawn = active_page(gather([tmp_path])).content["curves"]
+    assert [curve["colour"] for curve in drawn] == list(strategy_colours(strategies).values())
+    assert len({curve["colour"] for curve in drawn}) == len(strategies)
+
+
+def test_ablations_of_the_same_data_sets_say_once_what_these_are(tmp_path: Path) -> None:
+    for which in ("metric", "gmm"):
+        ablation(tmp_path / "runs", which)
+    page = site(tmp_path, tmp_path / "runs")["ablations.html"]
+    assert page.count("<h2") == 3  # two ablations and what they share
+    assert page.count("Seen in pre-training:") == 1
+
+
 def test_a_page_without_records_says_what_is_missing(tmp_path: Path) -> None:
     few_shot(tmp_path / "runs", [entry()])
     pages = site(tmp_path, tmp_path / "runs")
     assert "there is no record of a stream yet" in pages["continual.html"]
     assert "cl-cnaps active --source cifar10 --model simple" in pages["active.html"]
     assert "cl-cnaps ablate metric" in pages["ablations.html"]
-    coverage = {one.title: one for one in overview_page(gather([tmp_path / "runs"])).content["experiments"]}
-    assert coverage["mini-ImageNet"].there == ["Simple CNAPS"]
-    assert [what for what, _ in coverage["mini-ImageNet"].missing] == [
-        "Transductive CNAPS",
-        "CNAPS",
-        "ProtoNet",
-    ]
-    assert not coverage["Split MNIST"].there
 
 
 def test_a_record_page_has_all_of_the_record(tmp_path: Path) -> None:

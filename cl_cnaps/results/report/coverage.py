@@ -1,0 +1,134 @@
+"""Which of the paper's experiments are there, which only in part, and the commands that make what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cl_cnaps.results.paper import paper_figures
+from cl_cnaps.results.report.ablation_rows import ABLATIONS
+from cl_cnaps.results.report.ablations import missing_ablations
+from cl_cnaps.results.report.active import missing_active
+from cl_cnaps.results.report.continual import PAPER_SHOTS
+from cl_cnaps.results.report.few_shot import TARGETS
+from cl_cnaps.results.report.gather import Gathered
+from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS, row_name
+from cl_cnaps.results.streams import Summary
+from cl_cnaps.results.wording import ENCODING_ORDER, HEAD_ORDER, count, is_plain, model_name
+
+_FROZEN = "frozen features"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments: what of it is there, and what is not with the command that makes it."""
+
+    section: str
+    title: str
+    href: str
+    there: Sequence[str]
+    missing: Sequence[tuple[str, str]]
+    """What, and the command; without one it takes more than a command."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of it is missing."""
+        return not self.missing
+
+
+def coverage(found: Gathered) -> list[Experiment]:
+    """The paper's experiments in its order."""
+    return [
+        *(_continual(found, benchmark, title) for benchmark, title in PAPER_BENCHMARKS.items()),
+        *(_few_shot(found, target, title) for target, title in TARGETS.items()),
+        _active(found),
+        _ablations(found),
+    ]
+
+
+def _continual(found: Gathered, benchmark: str, title: str) -> Experiment:
+    """CNAPS models by encoding with adapted features; the paper's baselines on a small network, as there."""
+    streams = [s for s in found.streams if s.panels[0].summary["benchmark"] == benchmark]
+    counted = [s.panels[0].summary for s in streams if _as_in_the_paper(s.read.summaries)]
+    adapted = {(s["model"], s["encoding"]) for s in counted if s["adaptation"] != "none"}
+    frozen = {s["model"] for s in counted if s["encoding"] is not None and s["adaptation"] == "none"}
+    missing: list[tuple[str, str]] = []
+    there = []
+    for model in CNAPS_ORDER:
+        done = [encoding for encoding in ENCODING_ORDER if (model, encoding) in adapted]
+        command = f"cl-cnaps stream --benchmark {benchmark} --model {model} --adaptation film --encoding"
+        if not done:
+            missing.append((f"{model_name(model)} in every encoding", f"{command} all"))
+        else:
+            missing += [
+                (row_name({"model": model, "encoding": one, "adaptation": "film"}), f"{command} {one}")
+                for one in ENCODING_ORDER
+                if one not in done
+            ]
+        if kinds := [*done, *([_FROZEN] if model in frozen else [])]:
+            there.append(f"{model_name(model)} ({', '.join(kinds)})")
+    cited = dict.fromkeys(f.model for f in paper_figures() if f.encoding is None and f.benchmark == benchmark)
+    trained = {s["model"] for s in counted if s["encoding"] is None and s["backbone"] == "none"}
+    missing += [
+        (model_name(model), f"cl-cnaps stream --benchmark {benchmark} --model {model} --baseline-on network")
+        for model in cited
+        if model not in trained
+    ]
+    if baselines := {s["model"] for s in counted if s["encoding"] is None}:
+        there.append(count(len(baselines), "baseline"))
+    if other := len(streams) - len(counted):
+        there.append(f"{count(other, 'stream')} in other settings")
+    return Experiment("Continual", f"Split {title}", "continual.html", there, missing)
+
+
+def _as_in_the_paper(heads: Sequence[Summary]) -> bool:
+    """Whether a stream is of a model itself, with the paper's shots and with both heads."""
+    plain = all(is_plain(summary) and summary["shots"] == PAPER_SHOTS for summary in heads)
+    return plain and {summary["head"] for summary in heads}.issuperset(HEAD_ORDER)
+
+
+def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
+    records = [record for record in found.few_shot if record.entries[0]["target"] == target]
+    plain = [record.entries[0] for record in records if is_plain(record.entries[0])]
+    adapted = {entry["model"] for entry in plain if entry["adaptation"] != "none"}
+    frozen = {entry["model"] for entry in plain if entry["adaptation"] == "none"}
+    there = [
+        model_name(model) + ("" if model in adapted else f" ({_FROZEN})")
+        for model in CNAPS_ORDER
+        if model in adapted | frozen
+    ]
+    missing = [
+        (model_name(model), f"cl-cnaps evaluate {target} --model {model} --adaptation film")
+        for model in CNAPS_ORDER
+        if model not in adapted
+    ]
+    missing += _data_sets(
+        (one["title"] for record in records for one in record.missing),
+        (entry["title"] for record in records for entry in record.entries),
+    )
+    return Experiment("Few-shot", title, "few-shot.html", there, missing)
+
+
+def _active(found: Gathered) -> Experiment:
+    there = dict.fromkeys(
+        f"{model_name(curve.model)} on {curve.source}" + (f" ({words})" if (words := curve.protocol) else "")
+        for curve in found.curves
+    )
+    return Experiment("Active", "Label acquisition", "active.html", list(there), missing_active(found))
+
+
+def _ablations(found: Gathered) -> Experiment:
+    present = {one.which for one in found.ablations}
+    there = [title for which, title in ABLATIONS.items() if which in present]
+    missing = missing_ablations(found) + _data_sets(
+        (title for one in found.ablations for title in one.missing),
+        (entry["title"] for one in found.ablations for row in one.rows for entry in row["results"]),
+    )
+    return Experiment("Ablations", "Parts of the models", "ablations.html", there, missing)
+
+
+def _data_sets(missing: Iterable[str], there: Iterable[str]) -> list[tuple[str, str]]:
+    """The data sets that no record has, as one thing that is missing."""
+    present = set(there)
+    names = [title for title in dict.fromkeys(missing) if title not in present]
+    return [(f"data sets: {', '.join(names)}", "")] if names else []

@@ -1,0 +1,112 @@
+"""What the front page calls complete: the paper's experiments in full, and nothing less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from results.report.made_up import ablation, active, entry, few_shot
+from results.stream_examples import stream_record
+
+from cl_cnaps.active.protocol import PAPER
+from cl_cnaps.evaluation.ablations import ABLATIONS
+from cl_cnaps.results.paper import paper_figures
+from cl_cnaps.results.report.ablation_rows import ABLATIONS as TITLES
+from cl_cnaps.results.report.ablations import Shown, ablations_page
+from cl_cnaps.results.report.active import active_page
+from cl_cnaps.results.report.coverage import Experiment, coverage
+from cl_cnaps.results.report.gather import gather
+from cl_cnaps.results.report.overview import overview_page
+from cl_cnaps.results.stream_names import CNAPS_ORDER
+from cl_cnaps.results.wording import ENCODING_ORDER
+
+
+def covered(folder: Path, title: str) -> Experiment:
+    (one,) = (one for one in coverage(gather([folder])) if one.title == title)
+    return one
+
+
+def missing(folder: Path, title: str) -> list[str]:
+    return [what for what, _ in covered(folder, title).missing]
+
+
+def all_of_split_mnist(out: Path) -> None:
+    for model in CNAPS_ORDER:
+        for encoding in ENCODING_ORDER:
+            stream_record(out, model=model, encoding=encoding, adaptation="film")
+    for model in {figure.model for figure in paper_figures() if figure.encoding is None}:
+        stream_record(out, model=model, encoding=None, backbone="none")
+
+
+def test_a_model_is_there_in_the_encodings_that_were_measured(tmp_path: Path) -> None:
+    stream_record(tmp_path, encoding="first", adaptation="film")
+    stream_record(tmp_path, encoding="first", model="protonet")
+    one = covered(tmp_path, "Split MNIST")
+    assert one.there == ["Simple CNAPS (first)", "ProtoNet (frozen features)"]
+    commands = dict(one.missing)
+    assert "Simple CNAPS, first" not in commands
+    assert commands["Simple CNAPS, moving"].endswith("--model simple --adaptation film --encoding moving")
+    assert commands["ProtoNet in every encoding"].endswith("--encoding all")
+    assert commands["EWC"].endswith("--model ewc --baseline-on network")
+    assert not covered(tmp_path, "Split CIFAR-10").there
+
+
+def test_a_benchmark_is_complete_with_every_model_encoding_and_baseline(tmp_path: Path) -> None:
+    all_of_split_mnist(tmp_path)
+    assert missing(tmp_path, "Split MNIST") == []
+    assert overview_page(gather([tmp_path])).content["complete"] == 1
+
+
+def test_streams_that_are_not_the_papers_do_not_count(tmp_path: Path) -> None:
+    stream_record(tmp_path, adaptation="film", shots=5)
+    stream_record(tmp_path, adaptation="film", heads=["multi"])
+    stream_record(tmp_path, model="ewc", encoding=None)  # on features of a backbone
+    one = covered(tmp_path, "Split MNIST")
+    assert one.there == ["1 baseline", "2 streams in other settings"]
+    assert {"Simple CNAPS in every encoding", "EWC"} < {what for what, _ in one.missing}
+
+
+def test_a_few_shot_benchmark_lacks_models_and_data_sets(tmp_path: Path) -> None:
+    few_shot(tmp_path, [entry()], missing=[{"title": "Fungi", "reason": "no images", "domain": "in"}])
+    few_shot(tmp_path, [entry(model="transductive", adaptation="film")])
+    one = covered(tmp_path, "mini-ImageNet")
+    assert one.there == ["Simple CNAPS (frozen features)", "Transductive CNAPS"]
+    assert [what for what, _ in one.missing] == ["Simple CNAPS", "CNAPS", "ProtoNet", "data sets: Fungi"]
+
+
+def test_a_short_protocol_is_not_the_papers(tmp_path: Path) -> None:
+    for adaptation in ("film", "none"):
+        active(tmp_path, adaptation=adaptation)
+    one = covered(tmp_path, "Label acquisition")
+    assert one.there == ["Simple CNAPS on cifar10 (short protocol)"]
+    commands = dict(one.missing)
+    assert "--paper" in commands["Simple CNAPS on CIFAR-10 (short protocol only)"]
+    assert "Transductive CNAPS on CIFAR-10" in commands
+    table = active_page(gather([tmp_path])).content["table"]
+    assert {row.cells[-1].text for row in table.rows} == {"short"}
+
+
+def test_the_papers_protocol_is_complete_with_adapted_and_frozen_features(tmp_path: Path) -> None:
+    active(tmp_path, adaptation="film", protocol=PAPER["cifar10"])
+    what = missing(tmp_path, "Label acquisition")
+    assert what[0] == "Simple CNAPS on CIFAR-10, frozen features"
+    active(tmp_path, adaptation="none", protocol=PAPER["cifar10"])
+    assert what[1:] == missing(tmp_path, "Label acquisition")
+    assert covered(tmp_path, "Label acquisition").there == ["Simple CNAPS on cifar10"]
+
+
+def test_a_row_that_an_ablation_lacks_is_missing(tmp_path: Path) -> None:
+    for which in ABLATIONS:
+        ablation(
+            tmp_path, which, rows=[one.key for one in ABLATIONS[which] if one.key not in ("plus", "0-1")]
+        )
+    one = covered(tmp_path, "Parts of the models")
+    assert list(one.there) == list(TITLES.values())
+    assert list(one.missing) == [
+        ("Transductive+ in Parts of transduction", "cl-cnaps ablate transduction --weights plus=FILE"),
+        ("1 cell of the grid in Steps of refinement", "cl-cnaps ablate refinement"),
+        ("data sets: Fungi", ""),
+    ]
+    shown: list[Shown] = ablations_page(gather([tmp_path])).content["shown"]
+    (table,) = (one.ranked for one in shown if one.title == "Parts of transduction")
+    assert table is not None
+    assert [row.cells[0].text for row in table.rows if row.kind == "missing"] == ["Transductive+"]
