@@ -144,7 +144,7 @@ def _compared(
     difference = (expected - got[:, : expected.shape[1]]).abs().max() / expected.abs().max()
     if not float(difference) <= _SAME:
         raise ClCnapsError(f"{what}: the two forms differ by {float(difference):.1e}")
-    times = interleaved({"textbook": textbook, "factored": factored}, rounds, warm_up=False)
+    times = interleaved({"textbook": textbook, "factored": factored}, rounds, warm_up=False, at_least=rounds)
     times["textbook"] *= textbook_scale
     ratio = round(times["textbook"] / times["factored"], 1)
     return Figure("head", what, ratio, bar=bar, details=milliseconds(times))

@@ -82,7 +82,9 @@ def _against(stock: StockProcess, shots: int, *, quick: bool) -> Iterator[Figure
         if name in times:
             ratio = round(times["textbook"] / times[name], 2)
             yield Figure("stream", f"{what}, to the textbook way", ratio, bar=bar, details=details)
-            details = {"compiling": compiling}
+            details = {
+                "compiling": compiling.partition(";")[0]
+            }  # how long, and not in which folder it is kept
 
 
 def _ours(plan: StreamPlan, model: CnapsModel) -> tuple[float, int]:

@@ -15,15 +15,21 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def interleaved(
-    forms: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True
+    forms: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True, at_least: float = 0.0
 ) -> dict[str, float]:
-    """Median seconds of each form, one after the other in every round; the first round may warm up."""
+    """Median seconds of each form, one after the other in every round; the first round may warm up.
+
+    Work that is quick has more rounds, until they have taken `at_least` seconds: one of a few milliseconds says little.
+    """
     taken: dict[str, list[float]] = {name: [] for name in forms}
-    for number in range(rounds + warm_up):
+    if warm_up:
+        for work in forms.values():
+            work()
+    start, number = time.perf_counter(), 0
+    while number < rounds or time.perf_counter() - start < at_least:
         for name, work in forms.items():
-            spent = seconds(work)
-            if number or not warm_up:
-                taken[name].append(spent)
+            taken[name].append(seconds(work))
+        number += 1
     return {name: statistics.median(spent) for name, spent in taken.items()}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,9 +24,8 @@ def check_features(features: Tensor, what: str, width: int | None = None) -> Non
         raise BadInputError(
             f"{what} features have width {features.shape[1]}, the class statistics have width {width}"
         )
-    finite = torch.isfinite(features)
-    if not bool(finite.all()):
-        rows = torch.nonzero(~finite.all(dim=1)).flatten()
+    if not _all_finite(features):
+        rows = torch.nonzero(~torch.isfinite(features).all(dim=1)).flatten()
         raise BadInputError(
             f"{what} features contain NaN or Inf, first in row {int(rows[0])} ({len(rows)} rows in all)"
         )
@@ -65,7 +66,7 @@ def check_weights(weights: Tensor, n_images: int, n_classes: int | None = None) 
         )
     if n_classes is not None and weights.shape[1] != n_classes:
         raise BadInputError(f"weights name {weights.shape[1]} classes, the statistics have {n_classes}")
-    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+    if not _all_finite(weights) or bool((weights < 0).any()):
         raise BadInputError("weights must be finite and not negative")
 
 
@@ -79,8 +80,14 @@ def check_counts(counts: Tensor) -> None:
 
 def check_finite(values: Tensor, what: str) -> Tensor:
     """Return `values`, or refuse them if any is NaN or Inf."""
-    if not bool(torch.isfinite(values).all()):
+    if not _all_finite(values):
         raise BadInputError(
             f"{what} overflowed {values.dtype}: the features are too large; scale them or use float64"
         )
     return values
+
+
+def _all_finite(values: Tensor) -> bool:
+    """Whether no number is NaN or Inf. One of those makes the sum so; only a sum that overflows needs a second look."""
+    values = values.detach()
+    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())

@@ -23,7 +23,15 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
-from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, log_determinants, solve_lower
+from cl_cnaps.gaussian.cholesky import (
+    PrecisionError,
+    factorise,
+    gram,
+    inverses,
+    log_determinants,
+    solve_lower,
+    solve_rows,
+)
 from cl_cnaps.gaussian.gaussians import Gaussians
 
 _CHUNK = 1 << 26
@@ -89,6 +97,8 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Soluti
     for classes in groups:
         base = _base(gaussians, int(classes[0]), rows.longest(classes), dtype, grams)
         parts.append(_solve_group(gaussians.means_KD[classes], rows, classes, base, query_QD))
+    if len(parts) == 1:  # all classes, in their order
+        return Solution(parts[0].distances_QK.to(dtype), parts[0].log_determinants_K.to(dtype))
     order = torch.argsort(torch.cat(groups))
     return Solution(
         torch.cat([part.distances_QK.to(dtype) for part in parts], dim=1)[:, order],
@@ -104,6 +114,8 @@ def _groups(gaussians: Gaussians) -> list[Tensor]:
         return [every]
     if weights.requires_grad:  # equal numbers, but gradients of their own
         return list(every[:, None])
+    if bool((weights == weights[0]).all()):
+        return [every]
     _, group_K = torch.unique(weights, dim=0, return_inverse=True)
     by_group = torch.argsort(group_K, stable=True)
     return list(torch.split(by_group, torch.bincount(group_K).tolist()))
@@ -150,10 +162,12 @@ class _Base:
         """phi of each vector in the last dimension: ... x D to ... x E."""
         flat = vectors.to(self.dtype).reshape(-1, vectors.shape[-1])
         if self.rows_RD is None:
-            mapped = solve_lower(self.cholesky, flat.T).T
+            mapped = solve_rows(self.cholesky, flat)
         else:
-            inside = solve_lower(self.cholesky, self.rows_RD @ flat.T).T
-            mapped = torch.cat([flat, inside], dim=1) * self.beta**-0.5
+            inside = solve_lower(self.cholesky, (flat @ self.rows_RD.T).T).T
+            mapped = torch.cat([flat, inside], dim=1)
+            if self.beta != 1:
+                mapped = mapped * self.beta**-0.5
         return mapped.reshape(*vectors.shape[:-1], mapped.shape[-1])
 
     def signed(self, mapped: Tensor) -> Tensor:
@@ -177,11 +191,11 @@ def _base(
     size = gaussians.width if dense else rank
     identity = torch.eye(size, dtype=dtype, device=weights.device)
 
-    def gram(t: int) -> Tensor:
+    def gram_of(t: int) -> Tensor:
         if (t, dense) in grams:
             return grams[t, dense]
         rows = gaussians.shared[t].to(dtype)
-        product = rows.T @ rows if dense else rows @ rows.T
+        product = gram(rows if dense else rows.T)
         if sum(kept.numel() for kept in grams.values()) + product.numel() <= _KEPT_GRAMS:
             grams[t, dense] = product
         return product
@@ -189,13 +203,13 @@ def _base(
     if dense:
         matrix = gaussians.beta * identity
         for t in parts:
-            matrix = matrix + weights[t].to(dtype) * gram(t)
+            matrix = matrix + weights[t].to(dtype) * gram_of(t)
         _check_digits(matrix, gaussians.beta)
         return _Base(factorise(matrix), None, gaussians.beta)
     if len(parts) == 1:
         t = parts[0]
         scale = weights[t].to(dtype)
-        rows, matrix = scale.sqrt() * gaussians.shared[t].to(dtype), scale * gram(t)
+        rows, matrix = scale.sqrt() * gaussians.shared[t].to(dtype), scale * gram_of(t)
     else:
         rows = torch.cat(
             [weights[t].to(dtype).sqrt() * gaussians.shared[t].to(dtype) for t in parts]
@@ -244,7 +258,7 @@ def _correction(rows_KPE: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Ten
     identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
     projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
     factor_KPP = factorise(identity + gram_KPP)
-    return solve_lower(factor_KPP, projected_KPQ).square().sum(dim=1), log_determinants(factor_KPP)
+    return (inverses(factor_KPP) @ projected_KPQ).square().sum(dim=1), log_determinants(factor_KPP)
 
 
 def _dense(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> tuple[Tensor, Tensor]:
