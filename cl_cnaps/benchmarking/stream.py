@@ -69,7 +69,7 @@ def _against(stock: StockProcess, shots: int, *, quick: bool) -> Iterator[Figure
         if not other.compiled:
             raise ClCnapsError(compiling)
         forms["compiled"] = run("compiled", lambda: _ours(plan, other))
-    times = interleaved(forms, 1 if quick else 2, warm_up=False)
+    times = interleaved(forms, 1 if quick else 2, warm_up=not quick)
     if max(final.values()) - min(final.values()) > _SAME:
         raise ClCnapsError(f"the ways come to different accuracies: {final}")
     images = {name: plan.embeddings(queries_once=name != "textbook") for name in forms}
@@ -82,9 +82,8 @@ def _against(stock: StockProcess, shots: int, *, quick: bool) -> Iterator[Figure
         if name in times:
             ratio = round(times["textbook"] / times[name], 2)
             yield Figure("stream", f"{what}, to the textbook way", ratio, bar=bar, details=details)
-            details = {
-                "compiling": compiling.partition(";")[0]
-            }  # how long, and not in which folder it is kept
+            # How long it took, and not the folder where it is kept.
+            details = {"compiling": compiling.partition(";")[0]}
 
 
 def _ours(plan: StreamPlan, model: CnapsModel) -> tuple[float, int]:
