@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from cl_cnaps.benchmarking.figures import Figure, figure
 from cl_cnaps.benchmarking.growth import grow
 from cl_cnaps.benchmarking.machine import load, warnings_about
-from cl_cnaps.benchmarking.script import line
+from cl_cnaps.benchmarking.script import NAMES, line
 from cl_cnaps.benchmarking.timing import interleaved
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,19 @@ def test_forms_take_turns_and_the_first_round_only_warms_up() -> None:
     assert set(times) == {"a", "b"}
 
 
+def test_quick_work_has_more_rounds() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        done.append("a")
+        time.sleep(0.002)
+
+    times = interleaved({"a": work, "b": lambda: done.append("b")}, 2, warm_up=False, at_least=0.05)
+    assert done == ["a", "b"] * (len(done) // 2)
+    assert 3 <= len(done) // 2 <= 25
+    assert times["a"] >= 0.002
+
+
 def test_a_busy_machine_and_a_nice_process_are_said() -> None:
     idle = {"load_average": 0.1, "cores": 2, "nice": 0, "other_processes": 0, "cores_taken_by_others": 0}
     assert warnings_about(idle) == []
@@ -48,3 +68,9 @@ def test_a_stream_of_many_tasks_keeps_the_same_bytes_per_class() -> None:
     growth = grow(8)
     assert len(growth.seconds) == 8
     assert max(growth.bytes_per_class) == pytest.approx(min(growth.bytes_per_class), rel=0.02)
+
+
+def test_every_benchmark_has_a_script_and_none_stands_in_front_of_a_module_of_python() -> None:
+    scripts = {path.stem: path.read_text() for path in (ROOT / "benchmarks" / "speed").glob("*.py")}
+    assert not sys.stdlib_module_names & set(scripts)
+    assert sorted(re.search(r'main\("(\w+)"\)', text)[1] for text in scripts.values()) == sorted(NAMES)  # type: ignore[index]
