@@ -84,6 +84,7 @@ def test_runs_are_made_found_and_the_same_whatever_the_workers(recipe: Path) -> 
     assert len(list(records_under(Path("runs")))) == 2
 
 
+@pytest.mark.slow  # starts many processes
 def test_a_run_that_fails_does_not_stop_the_others(recipe: Path) -> None:
     recipe.write_text(RECIPE.replace('"protonet", "simple"', '"cnaps", "protonet"').replace("[0, 1]", "0"))
     result = invoke("--workers", "1")
@@ -106,6 +107,7 @@ def test_a_run_that_fails_does_not_stop_the_others(recipe: Path) -> None:
     assert Path("runs/sweeps/small.failures.log").read_text() == log
 
 
+@pytest.mark.slow  # starts many processes
 def test_a_record_cut_short_is_made_anew(recipe: Path) -> None:
     asked = ("--workers", "1", "--smoke", "--json")
     (line,) = lines(invoke(*asked))
