@@ -111,6 +111,8 @@ def best(scores_P: Tensor, candidates: int, count: int) -> IntArray:
 
     Equal scores go by position. Positions are in an order that the seed has shuffled, so the seed decides ties.
     """
+    if not isinstance(scores_P, Tensor):
+        raise BadInputError(f"a strategy must give its scores as a tensor, not as {type(scores_P).__name__}")
     if scores_P.shape != (candidates,):
         raise BadInputError(
             f"a strategy must give one score to each of {candidates} images, not {tuple(scores_P.shape)}"

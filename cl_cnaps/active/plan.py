@@ -124,10 +124,19 @@ def make_plan(
     name = known.name if known else source.name
     tasks_of, learn_from = _images(source)
     tasks = _tasks(tasks_of, alphabets, everything=paper)
+    fewest = min((len(task.classes) for task in tasks), default=0)
+    if fewest < 2:
+        raise BadInputError(
+            f"{source.name} has a task of {fewest} classes with enough images; a classifier needs two"
+        )
     if paper and name not in PAPER:
         raise BadInputError(f"the paper has protocols for {' and '.join(PAPER)}, not for {name}")
-    protocol = (PAPER if paper else SHORT).get(name) or _default(tasks_of, learn_from, tasks)
-    plan = ActivePlan(source.name, tasks_of, learn_from, tasks, protocol.changed(given or {}), seed)
+    given = given or {}
+    usual = (PAPER if paper else SHORT).get(name) or _default(tasks_of, learn_from, tasks, given)
+    protocol = usual.changed(given)
+    if given.get("rounds") is None and not paper:
+        protocol = protocol.fitting(fewest)
+    plan = ActivePlan(source.name, tasks_of, learn_from, tasks, protocol, seed)
     _check_enough(plan)
     return plan
 
@@ -135,8 +144,13 @@ def make_plan(
 def _images(source: CountedSource) -> tuple[EvaluationSet, Mapping[str, int] | None]:
     """Training and test images of the same classes if there are both; else the classes that are for testing."""
     splits = {split: source.classes(split) for split in ("train", "test") if split in source.splits}
-    if len(splits) < 2 or set(splits["train"]) != set(splits["test"]):
+    if len(splits) < 2 or set(splits["train"]).isdisjoint(splits["test"]):
         return evaluation_set(source), None
+    if alone := sorted(set(splits["train"]) ^ set(splits["test"])):
+        named = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
+        raise BadInputError(
+            f"{source.name} has {named} in only one of its splits train and test: give every class both, or none"
+        )
     counts = {name: [source.count(split, name) for split in splits] for name in splits["train"]}
     pieces = {name: [Piece("train", name, a), Piece("test", name, b)] for name, (a, b) in counts.items()}
     table = ClassTable.of({name: sum(both) for name, both in counts.items()})
@@ -174,15 +188,18 @@ def _tasks(tasks_of: EvaluationSet, alphabets: Sequence[str] | None, *, everythi
 
 
 def _default(
-    tasks_of: EvaluationSet, learn_from: Mapping[str, int] | None, tasks: Sequence[Task]
+    tasks_of: EvaluationSet,
+    learn_from: Mapping[str, int] | None,
+    tasks: Sequence[Task],
+    given: Mapping[str, Any],
 ) -> Protocol:
     names = [name for task in tasks for name in task.classes]
     counts = {name: tasks_of.images.count(SPLIT, name) for name in names}
     classes = min(len(task.classes) for task in tasks)
     if learn_from is None:
-        return protocol_for_any(classes, min(counts.values()), None)
+        return protocol_for_any(classes, min(counts.values()), None, given)
     fewest_test = min(counts[name] - learn_from[name] for name in names)
-    return protocol_for_any(classes, min(learn_from[name] for name in names), fewest_test)
+    return protocol_for_any(classes, min(learn_from[name] for name in names), fewest_test, given)
 
 
 def _check_enough(plan: ActivePlan) -> None:

@@ -37,6 +37,12 @@ class Protocol:
         """With other numbers where some are given; None stands for not given."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
+    def fitting(self, classes: int) -> Protocol:
+        """With no more rounds than a pool of so many classes has labels for."""
+        if self.pool is None:
+            return self
+        return replace(self, rounds=max(1, min(self.rounds, classes * self.pool // self.per_round)))
+
 
 PAPER: Mapping[str, Protocol] = {
     "cifar10": Protocol(initial=5, per_round=25, rounds=29, runs=10, pool=None, test=None),
@@ -57,18 +63,23 @@ MOST_IMAGES = 50
 """Of each class in the pool, and in the test set, where neither a protocol nor a person gives a number."""
 
 
-def protocol_for_any(classes: int, fewest: int, fewest_test: int | None) -> Protocol:
+def protocol_for_any(
+    classes: int, fewest: int, fewest_test: int | None, given: Mapping[str, Any] | None = None
+) -> Protocol:
     """A short protocol for a source that the paper does not have, whose smallest class has `fewest` images.
 
-    `fewest_test` is the same of a test split; without one the test images are taken from the same images.
+    `fewest_test` is the same of a test split; without one the test images are taken from the same images. Numbers that
+    are `given` stay, and the others leave room for them.
     """
-    initial = min(5, max(1, fewest // 4))
+    given = {name: value for name, value in (given or {}).items() if value is not None}
+    shared_test = given.get("test", 1) if fewest_test is None else 0
+    spare = fewest - shared_test - given.get("pool", 1)
+    initial = given.get("initial", max(1, min(5, fewest // 4, spare)))
     rest = fewest - initial
     if fewest_test is None:
-        test = min(MOST_IMAGES, max(1, rest // 3))
-        pool = rest - test
+        test = given.get("test", max(1, min(MOST_IMAGES, rest // 3, rest - given.get("pool", 1))))
+        rest -= test
     else:
-        test, pool = min(MOST_IMAGES, fewest_test), rest
-    pool = min(MOST_IMAGES, max(1, pool))
-    per_round = max(1, classes // 2)
-    return Protocol(initial, per_round, max(1, min(9, classes * pool // per_round)), 4, pool, test)
+        test = min(MOST_IMAGES, fewest_test)
+    usual = Protocol(initial, max(1, classes // 2), 9, 4, max(1, min(MOST_IMAGES, rest)), test)
+    return usual.changed(given)

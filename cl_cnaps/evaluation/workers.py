@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from threading import Thread
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -120,11 +122,20 @@ class _Process:
 
 
 def _start(model: bytes, compiled: bool) -> None:
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     set_up_torch()
     _Process.model = pickle.loads(model)
     if compiled:
         _Process.model.compile_embedding()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot tell its workers to end."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _do(number: int, work: bytes, unit: Any) -> Any:

@@ -22,6 +22,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise MissingDataError(
             f"there is no recipe {path}; the recipes of this project are the TOML files under benchmarks/"
         ) from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read as a recipe: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path} is not TOML: {error}") from None
 

@@ -121,6 +121,8 @@ def test_random_looks_at_nothing_and_goes_by_the_seed() -> None:
 def test_scores_of_another_shape_or_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(BadInputError, match="one score to each of 3 images"):
         best(torch.zeros(2), 3, 1)
+    with pytest.raises(BadInputError, match="as a tensor, not as list"):
+        best([0.0, 1.0, 2.0], 3, 1)  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="not numbers"):
         best(torch.tensor([0.0, torch.nan]), 2, 1)
 

@@ -71,7 +71,7 @@ def test_labels_come_from_training_images_and_tests_from_test_images(tmp_path: P
 def test_too_little_is_an_error_that_says_what_to_do(photos: str) -> None:
     source = open_source(photos)
     for given, words in (
-        ({"initial": 9, "pool": 9}, "has 16 images; 9 initial labels, a pool of 9, 4 test images need 22"),
+        ({"initial": 9, "pool": 9}, "has 16 images; 9 initial labels, a pool of 9, 1 test images need 19"),
         ({"rounds": 25}, "25 rounds of 1 labels need a pool of 25 images; that of photos has 24"),
         ({"rounds": 0}, "rounds is 0"),
     ):
@@ -83,6 +83,35 @@ def test_too_little_is_an_error_that_says_what_to_do(photos: str) -> None:
         make_plan(source, alphabets=("Greek",))
     with pytest.raises(BadInputError, match="seed"):
         make_plan(source, seed=2**32)
+
+
+def test_any_number_can_be_given_by_itself(tmp_path: Path) -> None:
+    source = open_source(f"folder:{class_folders(tmp_path / 'photos', dict.fromkeys('abcd', 12))}")
+    for name, value in (
+        ("initial", 5),
+        ("test", 6),
+        ("pool", 2),
+        ("per_round", 5),
+        ("rounds", 2),
+        ("runs", 1),
+    ):
+        protocol = make_plan(source, given={name: value}).protocol
+        assert getattr(protocol, name) == value
+        assert protocol.initial + (protocol.pool or 0) + (protocol.test or 0) <= 12
+        assert protocol.rounds * protocol.per_round <= 4 * (protocol.pool or 0)
+    with pytest.raises(BadInputError, match="1 rounds of 50 labels need a pool of 50 images"):
+        make_plan(source, given={"per_round": 50})
+
+
+def test_what_is_no_task_is_refused(tmp_path: Path) -> None:
+    for name, counts, words in (
+        ("one", {"a": 12}, "a task of 1 classes"),
+        ("few", {"a": 1, "b": 1}, "a task of 0 classes"),
+        ("half", {"train/a": 9, "train/b": 9, "test/a": 9}, "has 'b' in only one of its splits"),
+    ):
+        source = open_source(f"folder:{class_folders(tmp_path / name, counts)}")
+        with pytest.raises(BadInputError, match=words):
+            make_plan(source)
 
 
 @pytest.fixture
