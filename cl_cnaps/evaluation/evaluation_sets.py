@@ -88,6 +88,10 @@ def find_specification(name: str, specs: Path) -> DatasetSpec | None:
     """The specification of a data set in a folder of them."""
     if not specs.is_dir():
         raise MissingDataError(f"{specs} is not a folder of Meta-Dataset specifications")
+    if not any(specs.glob(f"*{SPEC_FILE}")) and not any(specs.glob(f"*/{SPEC_FILE}")):
+        raise MissingDataError(
+            f"{specs} has no Meta-Dataset specifications: no NAME_{SPEC_FILE}, and no NAME/{SPEC_FILE}"
+        )
     for file in (specs / f"{name}_dataset_spec.json", specs / name / SPEC_FILE):
         if file.is_file():
             return read_spec(file)

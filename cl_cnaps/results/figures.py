@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cl_cnaps.results.active import read_active_record
+from cl_cnaps.results.few_shot import read_few_shot_record
 from cl_cnaps.results.record import Record, records_under, write_atomically
 from cl_cnaps.results.stream_names import PAPER_BENCHMARKS
 from cl_cnaps.results.streams import read_stream_record
@@ -45,6 +46,12 @@ def _curves(records: Sequence[Record], folder: Path) -> None:
     draw_active([read_active_record(record.path) for record in records], folder, formats=("png",))
 
 
+def _shapes_of_tasks(records: Sequence[Record], folder: Path) -> None:
+    from cl_cnaps.results.plots.few_shot import draw_shapes_of_tasks
+
+    draw_shapes_of_tasks(read_few_shot_record(records[0].path), folder, formats=("png",))
+
+
 def _stream(benchmark: str) -> Callable[[Record], bool]:
     def shows(record: Record) -> bool:
         config = record.config
@@ -54,12 +61,23 @@ def _stream(benchmark: str) -> Callable[[Record], bool]:
     return shows
 
 
+def _frozen_on_meta_dataset(record: Record) -> bool:
+    """The tasks are everyone's; this model has been given all 600."""
+    config = record.config
+    return record.verb == "evaluate" and (config["target"], config["model"], config["adaptation"]) == (
+        "meta-dataset",
+        "simple",
+        "none",
+    )
+
+
 def _active(source: str) -> Callable[[Record], bool]:
     return lambda record: record.verb == "active" and record.config["source"] == source
 
 
 FIGURES: Mapping[str, Shown] = {
     **{f"{name}/bars.png": Shown(_stream(name), _bars) for name in PAPER_BENCHMARKS},
+    "meta-dataset/tasks.png": Shown(_frozen_on_meta_dataset, _shapes_of_tasks),
     **{f"active-{name}/curves.png": Shown(_active(name), _curves) for name in _ACTIVE},
 }
 """Below `figures/` of the results folder."""

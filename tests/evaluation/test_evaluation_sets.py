@@ -162,3 +162,13 @@ def test_specifications_go_to_the_sources_of_an_ablation_that_take_them(
     assert given == {"mini-imagenet": None, "dtd": tmp_path}
     ablations.targets_of("queries", ("mini-imagenet",), tmp_path)
     assert given["mini-imagenet"] == tmp_path, "to be refused"
+
+
+def test_a_folder_without_specifications_is_refused(tmp_path: Path) -> None:
+    class_folders(tmp_path / "dtd", dict.fromkeys("abcdef", 12))
+    (tmp_path / "specs").mkdir()
+    source = open_source("dtd", root=tmp_path)
+    with pytest.raises(MissingDataError, match="specs has no Meta-Dataset specifications"):
+        evaluation_set(source, specs=tmp_path / "specs")
+    with pytest.raises(MissingDataError, match="is not a folder"):
+        evaluation_set(source, specs=tmp_path / "nowhere")

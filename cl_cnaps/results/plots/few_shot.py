@@ -47,3 +47,11 @@ def draw_few_shot(
             if varied:
                 paths += save(queries_figure(varied), folder, f"queries{suffix}", formats)
     return paths
+
+
+def draw_shapes_of_tasks(
+    record: FewShotRecord, folder: Path, *, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """How many ways and shots the tasks of a record have, alone."""
+    with chart_settings():
+        return save(histogram_figure(record), folder, "tasks", formats)

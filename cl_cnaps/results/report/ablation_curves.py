@@ -53,8 +53,8 @@ def recall_curves(one: Ablation) -> Curves:
             **_line(one, "All data sets", title, place),
             "at": [point.shots for point in of.values()],
             "said": list(of),
-            "mean": [round(point.recall, 3) for point in of.values()],
-            "half": [round(point.half, 3) for point in of.values()],
+            "mean": [point.recall for point in of.values()],
+            "half": [point.half for point in of.values()],
         }
         for place, (title, of) in enumerate(points.items())
     ]
@@ -90,8 +90,8 @@ def query_curves(one: Ablation) -> Curves:
             {
                 **_line(one, line.tasks, line.row, methods.index(line.row)),
                 "at": at,
-                "mean": [round(100 * mean, 3) for mean in means],
-                "half": None if None in halves else [round(100 * half, 3) for half in halves],
+                "mean": [100 * mean for mean in means],
+                "half": None if None in halves else [100 * half for half in halves],
             }
         )
     return Curves("accuracy", "queries of each class", False, drawn)

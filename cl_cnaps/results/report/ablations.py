@@ -66,16 +66,20 @@ def missing_ablations(found: Gathered) -> list[tuple[str, str]]:
     for which, title in ABLATIONS.items():
         mine = [one for one in found.ablations if one.which == which]
         absent = left_out(which, {row["row"] for one in mine for row in one.rows})
-        command = f"cl-cnaps ablate {which}"
+        command = ablate_command(which)
         if not mine:
             missing.append((title, command))
         elif absent:
-            own = [f" --weights {method.key}=FILE" for method in absent if method.own_weights]
             cells = sum(method.of_grid for method in absent)
             names = [method.title for method in absent if not method.of_grid]
             names += [f"{count(cells, 'cell')} of the grid"] if cells else []
-            missing.append((f"{', '.join(names)} in {title}", command + "".join(own)))
+            missing.append((f"{', '.join(names)} in {title}", command))
     return missing
+
+
+def ablate_command(which: str) -> str:
+    """What makes an ablation; without specifications its tasks would have classes for training in them."""
+    return f"cl-cnaps ablate {which}" + ("" if which == "queries" else " --specs FOLDER")
 
 
 def _shown(one: Ablation, place: int) -> Shown:

@@ -32,7 +32,10 @@ _DECIDED_BY_TASK = (
 
 def active_page(found: Gathered) -> Page:
     """Everything that `cl-cnaps active` measured."""
-    curves = found.curves
+    tasks = list(dict.fromkeys(curve.task for curve in found.curves))
+    curves = sorted(  # adapted beside frozen features, as in the figure
+        found.curves, key=lambda c: (tasks.index(c.task), _place(c.model), c.adaptation == "none")
+    )
     names = told_apart(
         [Named(c.method, f"{c.task}, {c.strategy}", c.record.config, c.record.id) for c in curves],
         _DECIDED_BY_TASK,
@@ -53,6 +56,10 @@ def active_page(found: Gathered) -> Page:
             "notes": list(dict.fromkeys(note for curve in curves for note in curve.notes)),
         },
     )
+
+
+def _place(model: str) -> int:
+    return MODELS.index(model) if model in MODELS else len(MODELS)
 
 
 def missing_active(found: Gathered) -> list[tuple[str, str]]:
@@ -136,7 +143,7 @@ def _drawn(curve: Curve, name: str, colour: str) -> dict[str, Any]:
         "line": curve.strategy_name,
         "colour": colour,
         "at": curve.labels,
-        "mean": [round(100 * value, 3) for value in curve.mean],
-        "half": None if curve.half is None else [round(100 * value, 3) for value in curve.half],
+        "mean": [100 * value for value in curve.mean],
+        "half": None if curve.half is None else [100 * value for value in curve.half],
         "href": record_link(curve.record),
     }

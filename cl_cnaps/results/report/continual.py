@@ -200,11 +200,9 @@ def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
         "steps": [
             {
                 "learned": step + 1,
-                "average": round(float(by_step[step]), 3),
-                "mean": [round(float(value), 3) for value in mean[step, : step + 1]],
-                "half": None
-                if half is None
-                else [round(float(value), 3) for value in half[step, : step + 1]],
+                "average": float(by_step[step]),
+                "mean": [float(value) for value in mean[step, : step + 1]],
+                "half": None if half is None else [float(value) for value in half[step, : step + 1]],
             }
             for step in steps
         ],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from cl_cnaps.evaluation.meta_dataset import COLUMNS
+from cl_cnaps.evaluation.targets import META_DATASET
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.report.ablation_rows import ABLATIONS
-from cl_cnaps.results.report.ablations import missing_ablations
+from cl_cnaps.results.report.ablations import ablate_command, missing_ablations
 from cl_cnaps.results.report.active import missing_active
 from cl_cnaps.results.report.continual import PAPER_SHOTS
 from cl_cnaps.results.report.few_shot import TARGETS
@@ -17,6 +20,8 @@ from cl_cnaps.results.streams import Summary
 from cl_cnaps.results.wording import ENCODING_ORDER, HEAD_ORDER, count, is_plain, model_name
 
 _FROZEN = "frozen features"
+_NAMED = 6
+"""Most rows of an ablation that are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ def coverage(found: Gathered) -> list[Experiment]:
     return [
         *(_continual(found, benchmark, title) for benchmark, title in PAPER_BENCHMARKS.items()),
         *(_few_shot(found, target, title) for target, title in TARGETS.items()),
+        _imagenet_only(found),
         _active(found),
         _ablations(found),
     ]
@@ -88,7 +94,12 @@ def _as_in_the_paper(heads: Sequence[Summary]) -> bool:
 
 
 def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
-    records = [record for record in found.few_shot if record.entries[0]["target"] == target]
+    records = [
+        record
+        for record in found.few_shot
+        if record.entries[0]["target"] == target and not _of_imagenet_alone(record.entries)
+    ]
+    specs = " --specs FOLDER" if target == META_DATASET else ""
     plain = [record.entries[0] for record in records if is_plain(record.entries[0])]
     adapted = {entry["model"] for entry in plain if entry["adaptation"] != "none"}
     frozen = {entry["model"] for entry in plain if entry["adaptation"] == "none"}
@@ -98,7 +109,7 @@ def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
         if model in adapted | frozen
     ]
     missing = [
-        (model_name(model), f"cl-cnaps evaluate {target} --model {model} --adaptation film")
+        (model_name(model), f"cl-cnaps evaluate {target} --model {model} --adaptation film{specs}")
         for model in CNAPS_ORDER
         if model not in adapted
     ]
@@ -107,6 +118,31 @@ def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
         (entry["title"] for record in records for entry in record.entries),
     )
     return Experiment("Few-shot", title, "few-shot.html", there, missing)
+
+
+def _imagenet_only(found: Gathered) -> Experiment:
+    """Meta-Dataset by models that were trained on its ImageNet classes and on nothing else."""
+    done = {r.entries[0]["model"] for r in found.few_shot if _of_imagenet_alone(r.entries)}
+    command = "cl-cnaps sweep benchmarks/imagenet-only.toml --set specs=FOLDER"
+    models = ("simple", "transductive")
+    return Experiment(
+        "Few-shot",
+        "Meta-Dataset, trained on ImageNet alone",
+        "few-shot.html",
+        [model_name(model) for model in models if model in done],
+        [(model_name(model), command) for model in models if model not in done],
+    )
+
+
+def _of_imagenet_alone(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether adapted features on Meta-Dataset are of weights that saw no other data set in training."""
+    others = [entry for entry in entries if entry["data_set"] != "ilsvrc_2012"]
+    return (
+        entries[0]["target"] == META_DATASET
+        and len(others) < len(entries)
+        and all(entry["adaptation"] != "none" for entry in entries)
+        and all(entry.get("seen_in_training") == "none" for entry in others)
+    )
 
 
 def _active(found: Gathered) -> Experiment:
@@ -120,11 +156,31 @@ def _active(found: Gathered) -> Experiment:
 def _ablations(found: Gathered) -> Experiment:
     present = {one.which for one in found.ablations}
     there = [title for which, title in ABLATIONS.items() if which in present]
-    missing = missing_ablations(found) + _data_sets(
-        (title for one in found.ablations for title in one.missing),
-        (entry["title"] for one in found.ablations for row in one.rows for entry in row["results"]),
-    )
+    missing = [*missing_ablations(found), *_ablated_data_sets(found)]
     return Experiment("Ablations", "Parts of the models", "ablations.html", there, missing)
+
+
+def _ablated_data_sets(found: Gathered) -> list[tuple[str, str]]:
+    """The data sets of Meta-Dataset that no row has, then those that some rows lack."""
+    have: dict[tuple[str, str], set[str]] = {}
+    for one in found.ablations:
+        for row in one.rows if one.which != "queries" and one.which in ABLATIONS else ():
+            have.setdefault((one.which, row["title"]), set()).update(e["title"] for e in row["results"])
+    anywhere = set().union(*have.values())
+    missing = _data_sets((column.title for column in COLUMNS), anywhere) if have else []
+    lacking: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (which, row_title), titles in have.items():
+        lacks = tuple(c.title for c in COLUMNS if c.title in anywhere - titles)
+        if lacks:
+            lacking.setdefault((which, lacks), []).append(row_title)
+    return missing + [
+        (f"{_few(rows)} in {ABLATIONS[which]} on {', '.join(lacks)}", ablate_command(which))
+        for (which, lacks), rows in lacking.items()
+    ]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else count(len(names), "row")
 
 
 def _data_sets(missing: Iterable[str], there: Iterable[str]) -> list[tuple[str, str]]:

@@ -103,14 +103,16 @@ def active(
     return _write(out, "active", f"{source}-{model}", config, summary, {"curves": rows})
 
 
-def ablation(out: Path, which: str = "metric", rows: Collection[str] | None = None) -> Record:
+def ablation(
+    out: Path, which: str = "metric", rows: Collection[str] | None = None, title: str = "ImageNet"
+) -> Record:
     """An ablation with all its rows, or some; one data set, but for `queries` 5-way 1-shot tasks of mini-ImageNet."""
     found, recall = [], []
     methods = [method for method in ABLATIONS[which] if rows is None or method.key in rows]
     for place, method in enumerate(methods):
         mean = 0.5 + place / 100
         cited = None if place else {"mean": 51.3, "interval": 1.1, "label": "tab:some"}
-        plain = entry(data_set="ilsvrc_2012", title="ImageNet", domain="in", shape="variable", paper=cited)
+        plain = entry(data_set="ilsvrc_2012", title=title, domain="in", shape="variable", paper=cited)
         shapes = [{"queries": queries, **QUERY_TASKS} for queries in QUERIES] if which == "queries" else [{}]
         results = [
             plain | {"accuracy": {"mean": mean + i / 1000, "ci95": 0.01}} | shape
@@ -139,7 +141,7 @@ def ablation(out: Path, which: str = "metric", rows: Collection[str] | None = No
         for i in range(2)
     ]
     tables = {"episodes": episodes} | ({"recall": recall} if which == "shots" else {})
-    return _write(out, "ablate", which, {"which": which}, summary, tables)
+    return _write(out, "ablate", which, {"which": which, "title": title}, summary, tables)
 
 
 def _write(

@@ -9,6 +9,7 @@ from results.stream_examples import stream_record
 
 from cl_cnaps.active.protocol import PAPER
 from cl_cnaps.evaluation.ablations import ABLATIONS
+from cl_cnaps.evaluation.meta_dataset import COLUMNS
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.report.ablation_rows import ABLATIONS as TITLES
 from cl_cnaps.results.report.ablations import Shown, ablations_page
@@ -102,11 +103,46 @@ def test_a_row_that_an_ablation_lacks_is_missing(tmp_path: Path) -> None:
     one = covered(tmp_path, "Parts of the models")
     assert list(one.there) == list(TITLES.values())
     assert list(one.missing) == [
-        ("Transductive+ in Parts of transduction", "cl-cnaps ablate transduction --weights plus=FILE"),
-        ("1 cell of the grid in Steps of refinement", "cl-cnaps ablate refinement"),
-        ("data sets: Fungi", ""),
+        ("Transductive+ in Parts of transduction", "cl-cnaps ablate transduction --specs FOLDER"),
+        ("1 cell of the grid in Steps of refinement", "cl-cnaps ablate refinement --specs FOLDER"),
+        (f"data sets: {', '.join(column.title for column in COLUMNS[1:])}", ""),
     ]
     shown: list[Shown] = ablations_page(gather([tmp_path])).content["shown"]
     (table,) = (one.ranked for one in shown if one.title == "Parts of transduction")
     assert table is not None
     assert [row.cells[0].text for row in table.rows if row.kind == "missing"] == ["Transductive+"]
+
+
+def test_rows_of_an_ablation_that_lack_data_sets_of_others_are_named(tmp_path: Path) -> None:
+    for column in COLUMNS:
+        for which in ABLATIONS:
+            rows = [
+                m.key for m in ABLATIONS[which] if m.key != "plus" or column.title in ("Omniglot", "Birds")
+            ]
+            ablation(tmp_path, which, rows, column.title)
+    lacks = [column.title for column in COLUMNS if column.title not in ("Omniglot", "Birds")]
+    assert list(covered(tmp_path, "Parts of the models").missing) == [
+        (
+            f"Transductive+ in Parts of transduction on {', '.join(lacks)}",
+            "cl-cnaps ablate transduction --specs FOLDER",
+        )
+    ]
+    for column in COLUMNS:
+        for which in ABLATIONS:
+            ablation(tmp_path / "whole", which, None, column.title)
+    assert covered(tmp_path / "whole", "Parts of the models").complete
+
+
+def test_models_trained_on_imagenet_alone_are_an_experiment_of_their_own(tmp_path: Path) -> None:
+    title = "Meta-Dataset, trained on ImageNet alone"
+    few_shot(tmp_path, [entry()])
+    assert missing(tmp_path, title) == ["Simple CNAPS", "Transductive CNAPS"]
+    common = {"target": "meta-dataset", "adaptation": "film", "shape": "variable"}
+    imagenet = entry(data_set="ilsvrc_2012", title="ImageNet", seen_in_training="all", **common)
+    mnist = entry(data_set="mnist", title="MNIST", **common)
+    few_shot(tmp_path, [imagenet, {**mnist, "seen_in_training": "none"}])
+    assert missing(tmp_path, title) == ["Transductive CNAPS"]
+    assert not covered(tmp_path, "Meta-Dataset").there
+    few_shot(tmp_path / "more", [imagenet, {**mnist, "seen_in_training": "3 of the test classes"}])
+    assert covered(tmp_path / "more", "Meta-Dataset").there == ["Simple CNAPS"]
+    assert len(missing(tmp_path / "more", title)) == 2

@@ -1,7 +1,7 @@
 // After every step of a stream, one bar for each task seen: a chart for each encoding and head.
 (() => {
   "use strict";
-  const { accuracy, accuracyAxis, choosing, distinct, drawToWidth, element, interactive, svg } = window.report;
+  const { accuracy, accuracyAxis, choosing, distinct, drawToWidth, element, interactive, svg, tenths } = window.report;
   const place = document.getElementById("bars");
   if (!place) return;
   const panels = JSON.parse(document.getElementById("bars-data").textContent);
@@ -59,7 +59,7 @@
   function numbers(panel) {
     const head = element("tr", {}, element("th", { scope: "col" }, "tasks learned"), ...panel.tasks.map((_, i) => element("th", { scope: "col", class: "numeric" }, `task ${i + 1}`)), element("th", { scope: "col", class: "numeric" }, "mean"));
     const rows = panel.steps.map((step) =>
-      element("tr", {}, element("th", { scope: "row" }, String(step.learned)), ...panel.tasks.map((_, i) => element("td", { class: "numeric" }, i < step.learned ? accuracy(step.mean[i], step.half?.[i]).replace(" %", "") : "")), element("td", { class: "numeric" }, step.average.toFixed(1))),
+      element("tr", {}, element("th", { scope: "row" }, String(step.learned)), ...panel.tasks.map((_, i) => element("td", { class: "numeric" }, i < step.learned ? accuracy(step.mean[i], step.half?.[i]).replace(" %", "") : "")), element("td", { class: "numeric" }, tenths(step.average))),
     );
     const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
     return element("details", {}, element("summary", {}, "Numbers, %"), element("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": `Numbers: ${panel.title}` }, table));

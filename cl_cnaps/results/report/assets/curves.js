@@ -30,8 +30,7 @@
   }
 
   // `what` is drawn against `along`, with equal factors equally wide if `log`.
-  function draw(shown, name, { what, along, log }, width) {
-    const ticks = range(shown);
+  function draw(shown, name, { what, along, log }, ticks, width) {
     const from = Math.min(...shown.map((c) => c.at[0]));
     const to = Math.max(...shown.map((c) => c.at.at(-1)));
     const base = HEIGHT - EDGE.bottom;
@@ -74,9 +73,9 @@
     return list;
   }
 
-  function figure(shown, name, words) {
+  function figure(shown, name, words, ticks) {
     const canvas = element("div", { class: "canvas" });
-    drawToWidth(canvas, (width) => draw(shown, name, words, width));
+    drawToWidth(canvas, (width) => draw(shown, name, words, ticks, width));
     return element("figure", { class: "chart" }, element("figcaption", {}, element("strong", {}, name)), canvas, legend(shown));
   }
 
@@ -86,7 +85,8 @@
     const names = (task) => distinct(curves.filter((c) => c.task === task).map((c) => c.chart));
     const show = ({ task, model }) => {
       const shown = names(task).filter((name) => [ALL, name].includes(model));
-      charts.replaceChildren(...shown.map((name) => figure(curves.filter((c) => c.task === task && c.chart === name), name, place.dataset)));
+      const ticks = range(curves.filter((c) => c.task === task && shown.includes(c.chart))); // one for all: charts are compared
+      charts.replaceChildren(...shown.map((name) => figure(curves.filter((c) => c.task === task && c.chart === name), name, place.dataset, ticks)));
     };
     if (place.dataset.choose === undefined) show({ task: curves[0].task, model: ALL });
     else

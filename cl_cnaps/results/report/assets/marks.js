@@ -113,8 +113,10 @@
     }).observe(place);
   }
 
-  const figure = (value) => value.toFixed(1).replace("-", "\u2212");
-  const accuracy = (mean, half) => `${figure(mean)}${half === null || half === undefined ? "" : ` ± ${figure(half)}`} %`;
+  // As Python writes it in the tables: ties go to the even digit.
+  const rounded = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1, roundingMode: "halfEven", useGrouping: false });
+  const tenths = (value) => rounded.format(value).replace("-", "\u2212");
+  const accuracy = (mean, half) => `${tenths(mean)}${half === null || half === undefined ? "" : ` ± ${tenths(half)}`} %`;
 
-  window.report = { ...window.report, svg, accuracyAxis, interactive, drawToWidth, accuracy };
+  window.report = { ...window.report, svg, accuracyAxis, interactive, drawToWidth, accuracy, tenths };
 })();
