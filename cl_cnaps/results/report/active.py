@@ -32,10 +32,7 @@ _DECIDED_BY_TASK = (
 
 def active_page(found: Gathered) -> Page:
     """Everything that `cl-cnaps active` measured."""
-    tasks = list(dict.fromkeys(curve.task for curve in found.curves))
-    curves = sorted(  # adapted beside frozen features, as in the figure
-        found.curves, key=lambda c: (tasks.index(c.task), _place(c.model), c.adaptation == "none")
-    )
+    curves = ordered_curves(found)
     names = told_apart(
         [Named(c.method, f"{c.task}, {c.strategy}", c.record.config, c.record.id) for c in curves],
         _DECIDED_BY_TASK,
@@ -58,8 +55,15 @@ def active_page(found: Gathered) -> Page:
     )
 
 
-def _place(model: str) -> int:
-    return MODELS.index(model) if model in MODELS else len(MODELS)
+def ordered_curves(found: Gathered) -> list[Curve]:
+    """Task by task, and adapted before frozen features, as in the paper's figure."""
+    tasks = list(dict.fromkeys(curve.task for curve in found.curves))
+
+    def place(curve: Curve) -> tuple[int, int, bool]:
+        model = MODELS.index(curve.model) if curve.model in MODELS else len(MODELS)
+        return tasks.index(curve.task), model, curve.adaptation == "none"
+
+    return sorted(found.curves, key=place)
 
 
 def missing_active(found: Gathered) -> list[tuple[str, str]]:

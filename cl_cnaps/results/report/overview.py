@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cl_cnaps.results.report.active import ordered_curves
 from cl_cnaps.results.report.continual import stream_names
 from cl_cnaps.results.report.coverage import coverage
 from cl_cnaps.results.report.few_shot import evaluation_names, evaluation_order
@@ -94,7 +95,7 @@ def _cards(found: Gathered) -> list[Card]:
                     ", ".join(filter(None, (curve.method, curve.protocol))),
                     accuracy(curve.area, curve.area_half, record_link(curve.record)),
                 )
-                for curve in found.curves[:_HEADLINES]
+                for curve in ordered_curves(found)[:_HEADLINES]
             ],
         ),
         Card(
