@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cl_cnaps.benchmarking.figures import Figure, figure
-from cl_cnaps.benchmarking.growth import grow
+from cl_cnaps.benchmarking.growth import Growth, grow, undisturbed
 from cl_cnaps.benchmarking.machine import load, warnings_about
 from cl_cnaps.benchmarking.script import NAMES, line
 from cl_cnaps.benchmarking.timing import interleaved
@@ -74,3 +74,8 @@ def test_every_benchmark_has_a_script_and_none_stands_in_front_of_a_module_of_py
     scripts = {path.stem: path.read_text() for path in (ROOT / "benchmarks" / "speed").glob("*.py")}
     assert not sys.stdlib_module_names & set(scripts)
     assert sorted(re.search(r'main\("(\w+)"\)', text)[1] for text in scripts.values()) == sorted(NAMES)  # type: ignore[index]
+
+
+def test_a_task_that_was_disturbed_once_does_not_count() -> None:
+    both = undisturbed([Growth([1.0, 9.0, 3.0], [8.0] * 3), Growth([2.0, 2.0, 4.0], [8.0] * 3)])
+    assert both == Growth([1.0, 2.0, 3.0], [8.0] * 3)
