@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
@@ -24,7 +23,7 @@ from cl_cnaps.results.few_shot import few_shot_records
 from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
 from cl_cnaps.results.record import Record, records_under, write_atomically
-from cl_cnaps.results.speed import speed_table
+from cl_cnaps.results.speed import speed_bars, speed_sentence, speed_table
 from cl_cnaps.results.stream_names import PAPER_BENCHMARKS, row_name, row_order
 from cl_cnaps.results.streams import stream_records
 from cl_cnaps.results.wording import adaptation_words, model_name
@@ -164,7 +163,8 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
     "record-list": record_list,
     "speed-table": speed_table,
-    "speed-bars": partial(speed_table, bars_only=True),
+    "speed-bars": speed_bars,
+    "speed-sentence": speed_sentence,
 }
 
 

@@ -11,6 +11,7 @@ from cl_cnaps.results.environment import describe_environment
 from cl_cnaps.results.record import Record, records_under, write_record
 
 VERB = "speed"
+_NOT_MEASURED = "Not measured in full yet: `cl-cnaps bench --out results` makes the record."
 
 
 def write_speed_record(
@@ -49,35 +50,54 @@ def _row(figure: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def speed_table(results: Path, *, bars_only: bool = False) -> str:
-    """Markdown: every figure of the records of full runs, and when, on what and under which load they were made.
+def speed_table(results: Path) -> str:
+    """Markdown: every figure of the records of full runs, and when, on what and under which load they were made."""
+    lines = []
+    for record, figures in _latest(results):
+        lines += [_made(record), "", *markdown(figures), ""]
+    return "\n".join(lines).rstrip() or _NOT_MEASURED
 
-    With `bars_only` in one table, those alone that are held against a bar, and on what the first was made.
-    """
+
+def speed_bars(results: Path) -> str:
+    """Markdown: in one table the figures that are held against a bar, and on what the first was made."""
+    latest = _latest(results)
+    held = [
+        {**figure, "measured": record.environment["finished"][:10]}
+        for record, figures in latest
+        for figure in figures
+        if figure["bar"] is not None
+    ]
+    return "\n".join([_machine(latest[0][0]) + "*", "", *markdown(held)]) if latest else _NOT_MEASURED
+
+
+def speed_sentence(results: Path) -> str:
+    """How many bars are met, and which are not."""
+    held = [figure for _, figures in _latest(results) for figure in figures if figure["bar"] is not None]
+    if not held:
+        return _NOT_MEASURED
+    missed = [
+        f"{figure['benchmark']}: {figure['what']} ({figure['value']:,g}, bar {bar_words(figure)})"
+        for figure in held
+        if not figure["met"]
+    ]
+    said = f"{len(held) - len(missed)} of {len(held)} bars are met"
+    return f"{said}; missed: {'; '.join(missed)}." if missed else f"{said}."
+
+
+def _latest(results: Path) -> list[tuple[Record, list[Mapping[str, Any]]]]:
+    """Records of full runs with their figures; of a benchmark that several records have, those of the latest."""
     folder = results / VERB
     records = (
         [record for record in records_under(folder) if not record.config["quick"]] if folder.is_dir() else []
     )
-    if not records:
-        return "Not measured in full yet: `cl-cnaps bench --out results` makes the record."
-    # Of a benchmark that several records have, the latest.
     newest: dict[str, Record] = {}
     for record in sorted(records, key=lambda one: str(one.environment["finished"])):
         newest |= dict.fromkeys(record.config["benchmarks"], record)
-    if bars_only:
-        held = [
-            {**figure, "measured": record.environment["finished"][:10]}
-            for record in sorted(records, key=lambda one: str(one.path))
-            for figure in record.summary["figures"]
-            if newest[figure["benchmark"]] is record and figure["bar"] is not None
-        ]
-        return "\n".join([_machine(records[0]) + "*", "", *markdown(held)])
-    lines = []
-    for record in sorted(records, key=lambda one: str(one.path)):
-        shown = [figure for figure in record.summary["figures"] if newest[figure["benchmark"]] is record]
-        if shown:
-            lines += [_made(record), "", *markdown(shown), ""]
-    return "\n".join(lines).rstrip()
+    latest = [
+        (record, [one for one in record.summary["figures"] if newest[one["benchmark"]] is record])
+        for record in sorted(records, key=lambda one: str(one.path))
+    ]
+    return [(record, figures) for record, figures in latest if figures]
 
 
 def markdown(figures: Sequence[Mapping[str, Any]]) -> list[str]:

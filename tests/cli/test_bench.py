@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from cl_cnaps.commands.main import main
 from cl_cnaps.results import speed
 from cl_cnaps.results.readme import filled
 from cl_cnaps.results.record import records_under
-from cl_cnaps.results.speed import speed_table, write_speed_record
+from cl_cnaps.results.speed import speed_bars, speed_sentence, speed_table, write_speed_record
 
 ROOT = Path(__file__).parents[2]
 FIGURE = {
@@ -69,6 +70,9 @@ def test_the_table_says_when_on_what_and_under_which_load(tmp_path: Path) -> Non
     assert "| head: one case | 2 times | at least 20 | **missed** |" in table
     assert "other processes took up to 0.9 of" in table
     assert table.count("all cases") == 1, "quick runs are not for the table"
+    assert speed_bars(tmp_path).count("| met, 20") == 1
+    said = speed_sentence(tmp_path)
+    assert said == "1 of 2 bars are met; missed: head: one case (2, bar at least 20)."
 
 
 def test_of_a_benchmark_measured_twice_the_table_has_the_latest(
@@ -89,8 +93,9 @@ def test_of_a_benchmark_measured_twice_the_table_has_the_latest(
     assert "| embed: folded | 21.5 times" in table
 
 
-def test_no_record_names_the_command_that_makes_one(tmp_path: Path) -> None:
-    assert "cl-cnaps bench --out" in speed_table(tmp_path)
+@pytest.mark.parametrize("part", [speed_table, speed_bars, speed_sentence])
+def test_no_record_names_the_command_that_makes_one(part: Callable[[Path], str], tmp_path: Path) -> None:
+    assert "cl-cnaps bench --out" in part(tmp_path)
 
 
 def test_the_documented_table_is_that_of_the_committed_record() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from cl_cnaps.models.weights import config_from_dict
 from cl_cnaps.results.few_shot import few_shot_config, few_shot_name
 from cl_cnaps.results.record import Record, config_digest, records_under
 
-RECORDS = list(records_under(Path(__file__).parents[2] / "results"))
+ROOT = Path(__file__).parents[2]
+RECORDS = list(records_under(ROOT / "results"))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.name}-{record.id}")
@@ -28,6 +30,20 @@ def test_records_name_no_folder_of_the_machine_that_made_them(record: Record) ->
     for part in ("config", "environment", "summary"):
         text = (record.path / f"{part}.json").read_text()
         assert not re.search(r'[" ]/(home|root|tmp|work|Users|mnt|data)/', text), part
+
+
+def test_records_were_made_by_code_that_can_be_had() -> None:
+    """Each names a commit of this history, with nothing changed after it."""
+    git = ["git", "-C", str(ROOT)]
+    asked = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+    if asked.stdout.strip() != "false":
+        pytest.skip("needs a git checkout with its whole history")
+    listed = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=True)
+    history = set(listed.stdout.split())
+    for record in RECORDS:
+        code = record.environment["code"]
+        assert code["commit"] in history, f"{record.path} names a commit that is not in the history"
+        assert not code["dirty"], f"{record.path} was made with uncommitted changes"
 
 
 @pytest.mark.parametrize(
