@@ -64,12 +64,8 @@ def _by_row(_context: click.Context, _option: click.Parameter, given: tuple[str,
 @options.seed
 @options.device
 @options.out("runs")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Take up a killed run of the same configuration, or the record of a finished one.",
-)
-@click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
+@options.resume
+@options.plots
 @options.quiet
 @options.as_json
 def ablate(

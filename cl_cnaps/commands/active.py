@@ -112,18 +112,9 @@ def _names(
 @options.seed
 @options.device
 @options.out("runs")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Take up a killed run of the same configuration, or the record of a finished one.",
-)
-@click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the curves.")
-@click.option(
-    "--download/--no-download",
-    default=True,
-    show_default=True,
-    help="Fetch missing data through torchvision.",
-)
+@options.resume
+@options.plots
+@options.download
 @options.as_json
 @options.quiet
 def active(

@@ -73,7 +73,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 @options.seed
 @options.device
 @options.out("runs")
-@click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
+@options.plots
 @options.quiet
 @options.as_json
 def evaluate(

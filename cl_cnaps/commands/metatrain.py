@@ -19,12 +19,8 @@ EXIT_WORSE, EXIT_NOT_FINITE, EXIT_INTERRUPTED = 3, 4, 75
 
 @click.command()
 @click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out.")
-@click.option(
-    "--specs",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
-)
+@options.resume_training
+@options.recipes_specs
 @click.option("--backbone-weights", metavar="FILE|random", help="Instead of the recipe's: a state dict.")
 @click.option("--start", metavar="NAME|FILE", help="Instead of the recipe's: weights to begin from.")
 @click.option("--tasks", type=click.IntRange(min=1), help="Instead of the recipe's: tasks in all.")

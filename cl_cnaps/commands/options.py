@@ -80,6 +80,39 @@ def quiet(function: F) -> F:
     )
 
 
+def resume(function: F) -> F:
+    """`--resume` of verbs that make a record."""
+    return click.option(
+        "--resume",
+        is_flag=True,
+        help="Take up a killed run of the same configuration, or the record of a finished one.",
+    )(function)
+
+
+def resume_training(function: F) -> F:
+    """`--resume` of verbs that train."""
+    return click.option(
+        "--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out."
+    )(function)
+
+
+def plots(function: F) -> F:
+    """`--plots/--no-plots`."""
+    return click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")(
+        function
+    )
+
+
+def download(function: F) -> F:
+    """`--download/--no-download`."""
+    return click.option(
+        "--download/--no-download",
+        default=True,
+        show_default=True,
+        help="Fetch missing data through torchvision.",
+    )(function)
+
+
 def as_json(function: F) -> F:
     """`--json`."""
     return click.option(
@@ -205,6 +238,15 @@ def specs(function: F) -> F:
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for "
         "testing; not for mini- and tiered-imagenet, which have test splits.",
+    )(function)
+
+
+def recipes_specs(function: F) -> F:
+    """`--specs` of verbs that train."""
+    return click.option(
+        "--specs",
+        type=click.Path(file_okay=False, exists=True, path_type=Path),
+        help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
     )(function)
 
 

@@ -15,12 +15,8 @@ from cl_cnaps.commands.training_watch import TrainingWatch
 
 @click.command()
 @click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out.")
-@click.option(
-    "--specs",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
-)
+@options.resume_training
+@options.recipes_specs
 @click.option(
     "--backbone-weights",
     default="random",

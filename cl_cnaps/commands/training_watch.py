@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from cl_cnaps.commands.watching import Watch
 
 if TYPE_CHECKING:
     from cl_cnaps.training.step import StepScore
@@ -16,36 +17,17 @@ _LINE_EVERY = 30.0
 """Seconds between two lines where no terminal is watching."""
 
 
-class TrainingWatch:
+class TrainingWatch(Watch):
     """Shows loss, accuracy, speed and the time left, and every validation."""
 
+    guesses_time_left = False  # a step brings it
+
     def __init__(self, quiet: bool, unit: str = "tasks") -> None:
-        self._quiet = quiet
+        super().__init__(quiet)
         self._unit = unit
-        self._bar: Any = None
         self._task: Any = None
         self._packing: dict[str, Any] = {}
         self._last_line = 0.0
-
-    def __enter__(self) -> TrainingWatch:
-        if not self._quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[state]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def packing(self, name: str, images: int, total: int) -> None:
         """Images of a source were decoded and kept, of so many in all."""
@@ -84,13 +66,6 @@ class TrainingWatch:
             f"after {tasks:,} {self._unit}: validation {means[0]:.2f} %, frozen features {means[1]:.2f} %"
             f"{', the best so far' if best else ''}: {each}"
         )
-
-    def say(self, text: str) -> None:
-        """Something a person should know."""
-        if self._bar is not None:
-            self._bar.console.print(text, highlight=False, markup=False)
-        elif not self._quiet:
-            click.echo(text, err=True)
 
 
 def _duration(seconds: float) -> str:

@@ -9,14 +9,15 @@ from typing import Any, Self
 import click
 
 
-class _Watch:
-    """One bar at a time, or lines."""
+class Watch:
+    """Bars, or lines."""
+
+    guesses_time_left = True
+    """Whether a bar says by its own reckoning how long it will take."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._bar: Any = None
-        self._task: Any = None
-        self._name = ""
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -27,8 +28,8 @@ class _Watch:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[accuracy]}"),
+                *([TimeRemainingColumn()] if self.guesses_time_left else []),
+                TextColumn("{task.fields[state]}"),
                 console=Console(stderr=True),
                 transient=True,
             )
@@ -39,13 +40,29 @@ class _Watch:
         if self._bar is not None:
             self._bar.stop()
 
+    def say(self, sentence: str) -> None:
+        """Something that a person should know."""
+        if self._bar is not None:
+            self._bar.console.print(sentence, highlight=False, markup=False)
+        elif not self._quiet:
+            click.echo(sentence, err=True)
+
+
+class _OneBar(Watch):
+    """One bar at a time."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._task: Any = None
+        self._name = ""
+
     def _begin(self, name: str, total: int, completed: int, line: str) -> None:
         """A new bar in place of the last, or a line."""
         self._name = name
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(name, total=total, completed=completed, accuracy="")
+            self._task = self._bar.add_task(name, total=total, completed=completed, state="")
         else:
             self._say(line)
 
@@ -54,13 +71,13 @@ class _Watch:
         if not self._quiet and self._bar is None:
             click.echo(f"{self._name}: {line}", err=True)
 
-    def _show(self, accuracy: str, advance: int) -> None:
+    def _show(self, state: str, advance: int) -> None:
         """Move the bar."""
         if self._bar is not None:
-            self._bar.update(self._task, advance=advance, accuracy=accuracy)
+            self._bar.update(self._task, advance=advance, state=state)
 
 
-class StreamWatch(_Watch):
+class StreamWatch(_OneBar):
     """Shows how far the runs of a stream are."""
 
     def __init__(self, quiet: bool) -> None:
@@ -74,13 +91,6 @@ class StreamWatch(_Watch):
         resumed = f", {finished} finished before" if finished else ""
         self._begin(name, runs * tasks, finished * tasks, f"{runs} runs of {tasks} tasks{resumed}")
 
-    def say(self, sentence: str) -> None:
-        """Something that a person should know about how the runs are made."""
-        if self._bar is not None:
-            self._bar.console.print(sentence, highlight=False)
-        elif not self._quiet:
-            click.echo(sentence, err=True)
-
     def step(self, run: int, step: int, accuracy: Mapping[Any, float]) -> None:
         """A task was learned and all tasks seen were scored."""
         scores = _scores(accuracy)
@@ -89,7 +99,7 @@ class StreamWatch(_Watch):
             self._say(f"run {run + 1} of {self._runs}: {scores}")
 
 
-class ActiveWatch(_Watch):
+class ActiveWatch(_OneBar):
     """Shows how far the runs of active learning are."""
 
     def plan(self, name: str, units: int, finished: int) -> None:
@@ -107,7 +117,7 @@ class ActiveWatch(_Watch):
         self._say(f"{what}: {_scores(final)}")
 
 
-class SweepWatch(_Watch):
+class SweepWatch(_OneBar):
     """Shows how many runs of a sweep have ended."""
 
     def __init__(self, quiet: bool, name: str, runs: int) -> None:
