@@ -127,7 +127,7 @@ def run_of_options(*, model: str | None, variant: str | None, **asked: Any) -> F
     from cl_cnaps.models.variants import chosen_model
     from cl_cnaps.results.few_shot_run import FewShotRun
 
-    return FewShotRun(model=chosen_model(model, variant), variant=variant, **asked)  # type: ignore[arg-type]
+    return FewShotRun(model=chosen_model(model, variant), variant=variant, **asked)
 
 
 def _print_line(entry: dict[str, Any]) -> None:

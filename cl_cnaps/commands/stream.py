@@ -151,7 +151,7 @@ def run_of_options(
         )
     return StreamRun(
         model=name,
-        variant=variant,  # type: ignore[arg-type]  # one of the choices
+        variant=variant,
         encoding="first" if encoding in (None, "all") else encoding,
         heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
         class_order=None if class_order is None else tuple(part.strip() for part in class_order.split(",")),

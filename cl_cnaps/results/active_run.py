@@ -17,10 +17,8 @@ from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.evaluation.run import with_packed_images
 from cl_cnaps.evaluation.workers import Workers, usable_cores
-from cl_cnaps.gaussian import Unbounded
-from cl_cnaps.models.config import refinement_bounds
-from cl_cnaps.models.loading import LoadedModel, load_model
-from cl_cnaps.models.variants import ModelName, Variant, chosen_model, refines
+from cl_cnaps.models.loading import LoadedModel
+from cl_cnaps.models.variants import chosen_model, refines
 from cl_cnaps.results.active import (
     VERB,
     ActiveRecord,
@@ -30,20 +28,16 @@ from cl_cnaps.results.active import (
     write_active_record,
 )
 from cl_cnaps.results.journal import Journal
+from cl_cnaps.results.model_asked import ModelAsked
 from cl_cnaps.results.record import find_record, record_path
 
 
-@dataclass(frozen=True)
-class ActiveRun:
+@dataclass(frozen=True, kw_only=True)
+class ActiveRun(ModelAsked):
     """Everything an experiment is asked for. None stands for the default of the model or source."""
 
     source: str = "cifar10"
     strategies: tuple[str, ...] = ("random", "entropy", "variation-ratio")
-    model: ModelName | None = None
-    metric: str | None = None
-    variant: Variant | None = None
-    refine_min: int | None = None
-    refine_max: int | Unbounded | None = None
     adaptation: Literal["film", "none", "both"] | None = None
     """both: with adapted and with frozen features; None: the same if there are weights for the former."""
     alphabets: tuple[str, ...] | None = None
@@ -58,12 +52,6 @@ class ActiveRun:
     query_set: int | None = None
     reach: float | None = None
     """The accuracy whose labels are counted."""
-    seed: int = 0
-    backbone: str | None = None
-    backbone_weights: str = "auto"
-    weights: str | None = None
-    image_size: int | None = None
-    device: str = "auto"
     workers: int | None = None
     """Processes; None for one for each core, or none but this one with a GPU. Changes no number."""
 
@@ -189,31 +177,12 @@ def _check(asked: ActiveRun) -> None:
 def _models(asked: ActiveRun) -> list[LoadedModel]:
     """The models to run: adapted, frozen or both."""
     if asked.adaptation in ("film", "none"):
-        return [_load(asked, asked.adaptation)]
-    first = _load(asked, None if asked.adaptation is None else "film")
+        return [asked.load(asked.adaptation)]
+    first = asked.load(None if asked.adaptation is None else "film")
     without_frozen = asked.adaptation is None and first.model.config.variant == "plus"
     if first.model.config.adaptation == "none" or without_frozen:
         return [first]
-    return [first, _load(asked, "none")]
-
-
-def _load(asked: ActiveRun, adaptation: Literal["film", "none"] | None) -> LoadedModel:
-    least, most = asked.refine_min, asked.refine_max
-    bounds = (None, None) if least is None and most is None else refinement_bounds(least, most)
-    return load_model(
-        asked.model,
-        backbone=asked.backbone,
-        weights=asked.weights,
-        backbone_weights=asked.backbone_weights,
-        adaptation=adaptation,
-        image_size=asked.image_size,
-        seed=asked.seed,
-        device=asked.device,
-        metric=asked.metric,
-        variant=asked.variant,
-        refine_min=bounds[0],
-        refine_max=bounds[1],
-    )
+    return [first, asked.load("none")]
 
 
 def _key(plan: ActivePlan, unit: Unit) -> str:

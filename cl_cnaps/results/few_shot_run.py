@@ -14,10 +14,9 @@ from cl_cnaps.evaluation.embeddings import embeddings
 from cl_cnaps.evaluation.run import Progress, run_tasks, with_packed_images
 from cl_cnaps.evaluation.targets import Target, plan, refinement_steps, task_shapes
 from cl_cnaps.evaluation.workers import Workers, usable_cores
-from cl_cnaps.gaussian import Unbounded
 from cl_cnaps.models.compiling import CompileChoice, decide
-from cl_cnaps.models.config import ModelName, refinement_bounds
-from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.models.config import refinement_bounds
+from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.models.variants import refines
 from cl_cnaps.results.few_shot import (
     VERB,
@@ -29,6 +28,7 @@ from cl_cnaps.results.few_shot import (
     few_shot_name,
     write_few_shot_record,
 )
+from cl_cnaps.results.model_asked import ModelAsked
 from cl_cnaps.results.record import record_path
 
 
@@ -45,30 +45,20 @@ class Watch(Protocol):
         """Something that a person should know about how the tasks are run."""
 
 
-@dataclass(frozen=True)
-class FewShotRun:
+@dataclass(frozen=True, kw_only=True)
+class FewShotRun(ModelAsked):
     """Everything an evaluation is asked for. None and () stand for the default of the model or target."""
 
     target: str
-    model: ModelName = "simple"
-    backbone: str | None = None
-    backbone_weights: str = "auto"
-    weights: str | None = None
+    model: str = "simple"
     adaptation: Literal["film", "none"] | None = None
-    image_size: int | None = None
     tasks: int = 600
     ways: tuple[int, ...] = ()
     shots: tuple[int, ...] = ()
     queries: int | None = None
     variable: bool = False
     vary_queries: tuple[int, ...] = ()
-    metric: str | None = None
-    variant: str | None = None
-    refine_min: int | None = None
-    refine_max: int | Unbounded | None = None
     specs: Path | None = None
-    seed: int = 0
-    device: str = "auto"
     compile_: CompileChoice | None = None
     """None is auto, and nothing is said about it unless it compiles."""
 
@@ -89,21 +79,7 @@ def prepare_few_shot(asked: FewShotRun) -> PreparedFewShot:
     )
     planned = plan(asked.target, shapes, specs=asked.specs)
     least, most = refinement_bounds(asked.refine_min, asked.refine_max, refinement_steps(asked.target))
-    loaded = load_model(
-        asked.model,
-        backbone=asked.backbone,
-        backbone_weights=asked.backbone_weights,
-        weights=asked.weights,
-        adaptation=asked.adaptation,
-        image_size=asked.image_size,
-        seed=asked.seed,
-        device=asked.device,
-        metric=asked.metric,
-        variant=asked.variant,
-        refine_min=least,
-        refine_max=most,
-    )
-    return PreparedFewShot(asked, planned, loaded)
+    return PreparedFewShot(asked, planned, asked.load(asked.adaptation, refine_min=least, refine_max=most))
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from cl_cnaps.continual.baselines import BASELINES
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import Metric, Unbounded
 from cl_cnaps.models.cnaps import MODELS
 from cl_cnaps.models.compiling import CompileChoice
-from cl_cnaps.models.config import refinement_bounds
-from cl_cnaps.models.variants import Variant, chosen_model, refines
+from cl_cnaps.models.variants import chosen_model, refines
+from cl_cnaps.results.model_asked import ModelAsked
 
 
-@dataclass(frozen=True)
-class StreamRun:
+@dataclass(frozen=True, kw_only=True)
+class StreamRun(ModelAsked):
     """Everything a stream experiment is asked for. None stands for the default of the model or benchmark."""
 
     benchmark: str = "split-mnist"
@@ -25,25 +24,15 @@ class StreamRun:
     """A CNAPS model or a baseline."""
     encoding: EncodingName = "first"
     heads: tuple[Head, ...] = ("single", "multi")
-    backbone: str | None = None
-    backbone_weights: str = "auto"
-    weights: str | None = None
     adaptation: Literal["film", "none"] | None = None
-    image_size: int | None = None
     baseline_on: Literal["features", "network"] | None = None
     query_scope: Literal["task", "stream"] = "task"
-    metric: Metric | None = None
-    variant: Variant | None = None
-    refine_min: int | None = None
-    refine_max: int | Unbounded | None = None
     shots: int | None = None
     queries: int | None = None
     runs: int = 5
-    seed: int = 0
     classes_per_task: int | None = None
     class_order: tuple[str, ...] | None = None
     shuffle_classes: int | None = None
-    device: str = "auto"
     compile_: CompileChoice | None = None
     """None is auto, and nothing is said about it unless it compiles."""
 
@@ -75,18 +64,10 @@ def check(asked: StreamRun) -> None:
         raise BadInputError(f"--metric is for CNAPS models; the baseline {asked.model} has none to choose")
     refined = refines(chosen_model(asked.model, asked.variant), asked.variant)
     name = asked.model if asked.variant is None else f"{asked.model}, variant {asked.variant},"
-    if not refined and refinement(asked):
+    if not refined and asked.bounds:
         raise BadInputError(f"refinement is the transductive model's; {name} has none")
     if asked.query_scope == "stream" and (not refined or "single" not in asked.heads):
         raise BadInputError(
             "--query-scope stream is for the single head of the transductive model: models without refinement do not "
             "look at the query set as a whole, and the multi head always looks at the queries of one task"
         )
-
-
-def refinement(asked: StreamRun) -> dict[str, Any]:
-    """The bounds of the refinement where something is asked of them."""
-    if asked.refine_min is None and asked.refine_max is None:
-        return {}
-    least, most = refinement_bounds(asked.refine_min, asked.refine_max)
-    return {"refine_min": least, "refine_max": most}

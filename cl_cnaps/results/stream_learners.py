@@ -14,8 +14,8 @@ from cl_cnaps.continual.stream import Learner, Stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import MODELS, CnapsModel
 from cl_cnaps.models.kept_features import KeptBatches, embed_or_find
-from cl_cnaps.models.loading import LoadedModel, load_model
-from cl_cnaps.results.stream_asked import StreamRun, refinement
+from cl_cnaps.models.loading import LoadedModel
+from cl_cnaps.results.stream_asked import StreamRun
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,7 @@ def learner_maker(asked: StreamRun, keep: Path | None = None) -> LearnerMaker:
 
 
 def _cnaps(asked: StreamRun, keep: Path | None) -> LearnerMaker:
-    loaded = load_model(
-        asked.model,  # type: ignore[arg-type]  # checked by the caller
-        backbone=asked.backbone,
-        weights=asked.weights,
-        backbone_weights=asked.backbone_weights,
-        adaptation=asked.adaptation,
-        image_size=asked.image_size,
-        seed=asked.seed,
-        device=asked.device,
-        metric=asked.metric,
-        variant=asked.variant,
-        **refinement(asked),
-    )
+    loaded = asked.load(asked.adaptation)
     model = loaded.model
     with quiet_avalanche():
         from cl_cnaps.continual.cnaps_learner import CnapsLearner
@@ -77,15 +65,7 @@ def _baseline(asked: StreamRun, keep: Path | None) -> LearnerMaker:
     if keep is not None and on != "features":
         raise BadInputError(f"--keep-features is for what embeds images; {asked.model} on {on} does not")
     # Baselines see the same images at the same size, whether or not they use the backbone.
-    loaded = load_model(
-        "simple",
-        backbone=asked.backbone,
-        backbone_weights=asked.backbone_weights,
-        adaptation="none",
-        image_size=asked.image_size,
-        seed=asked.seed,
-        device=asked.device,
-    )
+    loaded = replace(asked, model="simple").load("none")
     model = loaded.model
     with quiet_avalanche():
         import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
