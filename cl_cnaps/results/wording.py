@@ -11,6 +11,8 @@ ENCODING_ORDER = ("moving", "first", "averaging")
 HEAD_ORDER = ("multi", "single")
 """As in the paper's table and chart."""
 
+_FEATURES = {"film": "adapted features", "none": "frozen features"}
+
 ABSENT = "\N{EN DASH}"
 _MINUS = "\N{MINUS SIGN}"
 
@@ -77,10 +79,8 @@ def is_plain(of: Mapping[str, Any]) -> bool:
 
 
 def adaptation_words(adaptation: str | None) -> str:
-    """`frozen features` for none, else what adapts them; nothing for a model without that choice."""
-    if adaptation is None:
-        return ""
-    return "frozen features" if adaptation == "none" else f"adaptation {adaptation}"
+    """`frozen features` for none, `adapted features` for FiLM's; nothing for a model without that choice."""
+    return "" if adaptation is None else _FEATURES.get(adaptation, f"adaptation {adaptation}")
 
 
 def in_order(values: Iterable[str | None], order: tuple[str, ...]) -> list[str | None]:

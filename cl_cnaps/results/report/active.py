@@ -8,16 +8,15 @@ from typing import Any
 
 from cl_cnaps.active.protocol import FIGURE_ALPHABETS
 from cl_cnaps.results.plots.style import strategy_colours
-from cl_cnaps.results.report.active_entries import Curve
+from cl_cnaps.results.report.active_entries import SOURCES, Curve
 from cl_cnaps.results.report.gather import Gathered, record_link
 from cl_cnaps.results.report.pages import Page
 from cl_cnaps.results.report.table import EMPTY, Cell, Column, Row, Table, accuracy, words
 from cl_cnaps.results.report.telling_apart import Named, told_apart
-from cl_cnaps.results.wording import STRATEGIES, count, model_name, percent
+from cl_cnaps.results.wording import STRATEGIES, adaptation_words, count, model_name, percent
 
-SOURCES = {"cifar10": "CIFAR-10", "omniglot": "Omniglot"}
 MODELS = ("simple", "transductive")
-FEATURES = {"film": "adapted features", "none": "frozen features"}
+FEATURES = ("film", "none")
 """What `fig:active-learning-figure` is of."""
 _DECIDED_BY_TASK = (
     "source",
@@ -76,7 +75,9 @@ def missing_active(found: Gathered) -> list[tuple[str, str]]:
             for state in ("", "in part", "short protocol only"):
                 if kinds := [kind for kind in FEATURES if states[kind] == state]:
                     both = len(kinds) == len(FEATURES)
-                    what = f"{model_name(model)} on {title}" + ("" if both else f", {FEATURES[kinds[0]]}")
+                    what = f"{model_name(model)} on {title}" + (
+                        "" if both else f", {adaptation_words(kinds[0])}"
+                    )
                     command = f"cl-cnaps active --source {source} --model {model} --paper"
                     command += f" --adaptation {'both' if both else kinds[0]}"
                     missing.append((f"{what} ({state})" if state else what, command))

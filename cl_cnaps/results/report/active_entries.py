@@ -10,6 +10,9 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.record import Record
 from cl_cnaps.results.wording import STRATEGIES, adaptation_words, is_plain, model_name
 
+SOURCES = {"cifar10": "CIFAR-10", "omniglot": "Omniglot"}
+"""What `fig:active-learning-figure` is of, as the paper writes it."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -39,7 +42,12 @@ class Curve:
     @property
     def task(self) -> str:
         """Source, and alphabet where there is one."""
-        return self.source if self.alphabet is None else f"{self.source}, {self.alphabet}"
+        return self.title if self.alphabet is None else f"{self.title}, {self.alphabet}"
+
+    @property
+    def title(self) -> str:
+        """The source as a person would write it."""
+        return SOURCES.get(self.source, self.source)
 
     @property
     def method(self) -> str:
@@ -92,7 +100,7 @@ def _curve(record: Record, entry: dict[str, Any]) -> Curve:
         gain_half=gain["ci95"],
         runs=int(entry["runs"]),
         notes=(
-            f"{entry['source']}: {entry['test_classes']}. Images: {entry['data_source']}. "
-            f"Seen in pre-training: {entry['seen_in_pretraining']}.",
+            f"{SOURCES.get(entry['source'], entry['source'])}: {entry['test_classes']}. "
+            f"Images: {entry['data_source']}. Seen in pre-training: {entry['seen_in_pretraining']}.",
         ),
     )

@@ -147,7 +147,7 @@ def _of_imagenet_alone(entries: Sequence[Mapping[str, Any]]) -> bool:
 
 def _active(found: Gathered) -> Experiment:
     there = dict.fromkeys(
-        f"{model_name(curve.model)} on {curve.source}" + (f" ({words})" if (words := curve.protocol) else "")
+        f"{model_name(curve.model)} on {curve.title}" + (f" ({words})" if (words := curve.protocol) else "")
         for curve in found.curves
     )
     return Experiment("Active", "Label acquisition", "active.html", list(there), missing_active(found))

@@ -78,7 +78,7 @@ def test_a_short_protocol_is_not_the_papers(tmp_path: Path) -> None:
     for adaptation in ("film", "none"):
         active(tmp_path, adaptation=adaptation)
     one = covered(tmp_path, "Label acquisition")
-    assert one.there == ["Simple CNAPS on cifar10 (short protocol)"]
+    assert one.there == ["Simple CNAPS on CIFAR-10 (short protocol)"]
     commands = dict(one.missing)
     assert "--paper" in commands["Simple CNAPS on CIFAR-10 (short protocol only)"]
     assert "Transductive CNAPS on CIFAR-10" in commands
@@ -92,7 +92,7 @@ def test_the_papers_protocol_is_complete_with_adapted_and_frozen_features(tmp_pa
     assert what[0] == "Simple CNAPS on CIFAR-10, frozen features"
     active(tmp_path, adaptation="none", protocol=PAPER["cifar10"])
     assert what[1:] == missing(tmp_path, "Label acquisition")
-    assert covered(tmp_path, "Label acquisition").there == ["Simple CNAPS on cifar10"]
+    assert covered(tmp_path, "Label acquisition").there == ["Simple CNAPS on CIFAR-10"]
 
 
 def test_a_row_that_an_ablation_lacks_is_missing(tmp_path: Path) -> None:
