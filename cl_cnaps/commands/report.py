@@ -34,7 +34,7 @@ def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
     """
     from cl_cnaps.errors import MissingDataError
     from cl_cnaps.results.record import record_folders
-    from cl_cnaps.results.report import gather, write_site
+    from cl_cnaps.results.report import gather, sound, write_site
 
     sources = paths or tuple(path for path in map(Path, _USUAL) if any(record_folders(path)))
     if not sources:
@@ -42,7 +42,7 @@ def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
             "neither results/ nor runs/ here holds a record; name a folder of records, or make one with "
             "`cl-cnaps stream`"
         )
-    found = gather(sources)
+    found = sound(gather(sources))
     for one in found.unreadable:
         click.echo(f"not read: {one.path}: {one.reason}", err=True)
     front = write_site(found, out)

@@ -72,7 +72,7 @@ class Cnn(nn.Module):
             nn.Linear(64 * side * side, hidden),
             nn.ReLU(),
             nn.Linear(hidden, n_classes),
-        ).to(memory_format=torch.channels_last)
+        ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, N x classes, of uint8 images N x 3 x 32 x 32."""

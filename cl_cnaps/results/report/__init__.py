@@ -2,5 +2,6 @@
 
 from cl_cnaps.results.report.gather import gather
 from cl_cnaps.results.report.site import write_site
+from cl_cnaps.results.report.trial import sound
 
-__all__ = ["gather", "write_site"]
+__all__ = ["gather", "sound", "write_site"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cl_cnaps.errors import ClCnapsError, MissingDataError
 from cl_cnaps.results.few_shot import FewShotRecord, read_few_shot_record
@@ -15,6 +14,9 @@ from cl_cnaps.results.report.ablation_rows import Ablation, read_ablation
 from cl_cnaps.results.report.active_entries import Curve, read_curves
 from cl_cnaps.results.streams import StreamRecord, read_stream_record
 from cl_cnaps.results.strict_json import to_plain
+
+NOT_ITS_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What comes of a value that is missing, of another type or too large."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def record_link(record: Record) -> str:
     return f"records/{page_name(record)}.html"
 
 
+def form_unknown(error: Exception) -> str:
+    """The reason why a record is in no table whose values are not of the form expected."""
+    return f"its form is not known to this version ({type(error).__name__}: {error})"
+
+
 def _add(found: Gathered, folder: Path) -> None:
     try:
         record = read_record(folder)
@@ -94,34 +101,17 @@ def _add(found: Gathered, folder: Path) -> None:
             found.records[name] = record
     except ClCnapsError as error:
         found.unreadable.append(Unreadable(folder, str(error)))
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        reason = f"its form is not known to this version ({type(error).__name__}: {error})"
-        found.unreadable.append(Unreadable(folder, reason))
+    except NOT_ITS_FORM as error:
+        found.unreadable.append(Unreadable(folder, form_unknown(error)))
 
 
 def _add_stream(found: Gathered, record: Record) -> None:
     read = read_stream_record(record.path)
-    panels = panels_of(read)
-    for panel in panels:
-        _need(panel.summary, "forgetting", "backward_transfer", "average_incremental_accuracy", "seconds")
-        _need(panel.summary, "memory_bytes", "paper", "shots", "runs", "benchmark", "data_source")
-    found.streams.append(Stream(read, panels))
+    found.streams.append(Stream(read, panels_of(read)))
 
 
 def _add_few_shot(found: Gathered, record: Record) -> None:
-    read = read_few_shot_record(record.path)
-    for entry in read.entries:
-        _need(entry, "target", "title", "domain", "model", "backbone", "adaptation", "shape", "queries")
-        _need(entry, "data_set", "test_classes", "data_source", "seen_in_pretraining", "backbone_pretraining")
-        _need(entry["accuracy"], "mean", "ci95")
-    for group in read.averages.values():
-        _need(group, "accuracy", "rank", "data_sets")
-    found.few_shot.append(read)
-
-
-def _need(given: dict[str, Any], *keys: str) -> None:
-    for key in keys:
-        given[key]
+    found.few_shot.append(read_few_shot_record(record.path))
 
 
 _READERS: dict[str, Callable[[Gathered, Record], None]] = {
