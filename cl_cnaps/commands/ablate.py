@@ -10,6 +10,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.task_bars import task_bars
+from cl_cnaps.commands.terminal import terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.results.ablation import AblationRecord
@@ -119,17 +120,15 @@ def ablate(
 
 
 def _report(record: AblationRecord, figures: list[Path]) -> None:
-    from rich.console import Console
-
     from cl_cnaps.results.ablation_notes import notes
     from cl_cnaps.results.ablation_tables import ablation_tables
 
-    console = Console()
+    console = terminal()
     for table in ablation_tables(record):
-        console.print(table, highlight=False)
+        console.print(table)
         click.echo()
     for note in notes(record):
-        console.print(note, highlight=False, markup=False)
+        console.print(note)
     click.echo()
     reused = sorted({name for row in record.rows for name in row["reused"]})
     for name in reused:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.terminal import terminal
 from cl_cnaps.commands.watching import ActiveWatch
 
 if TYPE_CHECKING:
@@ -168,12 +169,10 @@ def _draw(records: list[ActiveRecord]) -> list[Path]:
 
 
 def _report(records: list[ActiveRecord], reach: float | None, files: list[Path]) -> None:
-    from rich.console import Console
-
     from cl_cnaps.results.active_tables import active_notes, active_table
 
     entries = [entry for record in records for entry in record.entries_to_reach(reach)]
-    Console().print(active_table(entries), highlight=False)
+    terminal().print(active_table(entries))
     for note in active_notes(entries):
         click.echo(note)
     click.echo(f"data:     {entries[0]['data_source']}")

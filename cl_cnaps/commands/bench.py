@@ -11,6 +11,7 @@ import click
 
 from cl_cnaps.benchmarking.script import NAMES
 from cl_cnaps.commands import options
+from cl_cnaps.commands.terminal import terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.results.record import Record
@@ -85,7 +86,6 @@ def _draw(record: Record) -> Path:
 
 
 def _table(figures: Sequence[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from cl_cnaps.results.speed import bar_words
@@ -95,4 +95,4 @@ def _table(figures: Sequence[dict[str, Any]]) -> None:
         met = {True: "met", False: "missed", None: ""}[figure["met"]]
         value = f"{figure['value']:,g} {figure['unit']}"
         table.add_row(figure["benchmark"], figure["what"], value, bar_words(figure), met)
-    Console().print(table, highlight=False)
+    terminal().print(table)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.terminal import terminal, text_column
 
 if TYPE_CHECKING:
     from cl_cnaps.data.source import CountedSource
@@ -43,13 +44,13 @@ def list_sources(as_json: bool) -> None:
         for row in rows:
             click.echo(json.dumps(row.as_json()))
         return
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("name", "split", "classes", "images", "complete", "where", box=None, pad_edge=False)
     for row in rows:
         if row.problem:
-            table.add_row(row.name, "", "", "", "[red]unreadable[/]", row.problem)
+            table.add_row(row.name, "", "", "", Text("unreadable", style="red"), row.problem)
         complete = {True: "yes", False: "no", None: ""}[row.complete]
         for number, (split, found) in enumerate(row.splits.items()):
             counts = [
@@ -58,14 +59,14 @@ def list_sources(as_json: bool) -> None:
             ]
             name, *rest = (row.name, complete, row.place) if number == 0 else ("", "", "")
             table.add_row(name, split, *counts, *rest)
-    console = Console()
-    console.print(f"Data root: {data_root()}\n", highlight=False)
+    console = terminal()
+    console.print(f"Data root: {data_root()}\n")
     console.print(table)
     absent = [row.name for row in rows if not row.found and not row.problem]
-    console.print(f"\nNot there: {', '.join(absent) or 'none'}", highlight=False)
+    console.print(f"\nNot there: {', '.join(absent) or 'none'}")
     can = [name for name in absent if name in DOWNLOADS]
     if can:
-        console.print(f"Can be fetched: cl-cnaps data fetch {' '.join(can)}", highlight=False)
+        console.print(f"Can be fetched: cl-cnaps data fetch {' '.join(can)}")
 
 
 @data.command()
@@ -285,10 +286,12 @@ def _say_left_out(what: str, names: tuple[str, ...]) -> None:
 @contextmanager
 def _progress(title: str, total: int, silent: bool) -> Iterator[Callable[[int], None]]:
     """A bar on standard error if a terminal is watching; yields what to tell the images done to."""
-    from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=silent or not console.is_terminal) as bar:
+    console = terminal(stderr=True)
+    columns = (text_column("task.description"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=silent or not console.is_terminal
+    ) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.advance(task, done)

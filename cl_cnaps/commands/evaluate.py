@@ -10,6 +10,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.task_bars import task_bars
+from cl_cnaps.commands.terminal import terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.results.few_shot_run import FewShotRun
@@ -111,11 +112,9 @@ def evaluate(
                 click.echo(f"missing: {missing.title}: {missing.reason}", err=True)
         return
     if not quiet:
-        from rich.console import Console
-
         from cl_cnaps.results.few_shot_tables import few_shot_table
 
-        Console().print(few_shot_table(record.entries, record.averages, record.missing), highlight=False)
+        terminal().print(few_shot_table(record.entries, record.averages, record.missing))
         click.echo()
         for figure in figures:
             click.echo(figure)

@@ -34,7 +34,9 @@ class _Verbs(click.Group):
         except BrokenPipeError:  # `cl-cnaps ... | head`
             sys.stderr.close()
             raise SystemExit(141) from None
-        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        except OSError as error:
+            if error.filename is None:
+                raise
             raise click.ClickException(
                 f"{error.filename} cannot be written or read: {error.strerror}"
             ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.terminal import terminal
 from cl_cnaps.commands.watching import StreamWatch
 
 if TYPE_CHECKING:
@@ -170,11 +171,9 @@ def _draw(records: list[StreamRecord]) -> list[Path]:
 
 
 def _report(records: list[StreamRecord], files: list[Path]) -> None:
-    from rich.console import Console
-
     from cl_cnaps.results.tables import stream_table
 
-    console = Console()
+    console = terminal()
     summaries = [summary for record in records for summary in record.summaries]
     console.print(stream_table(summaries))
     first = summaries[0]

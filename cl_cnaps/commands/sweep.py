@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.terminal import terminal
 from cl_cnaps.commands.watching import SweepWatch
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def sweep(
 
     recipe = read_sweep_recipe(recipe_file)
     verb = verb_named(recipe.verb, recipe_file.name)
+    planned_runs(
+        recipe, verb, recipe_file.name, smoke=not smoke
+    )  # what is wrong there is said now, not one day
     runs = planned_runs(
         recipe,
         verb,
@@ -282,14 +286,13 @@ def _report(
     runs: Sequence[PlannedRun],
     listing: Path | None,
 ) -> None:
-    from rich.console import Console
-
+    from cl_cnaps.results.wording import count
     from cl_cnaps.sweeps.table import sweep_table, tally
 
     if results:
         title = f"{name} · {recipe.verb} · {', '.join(recipe.paper.labels)}"
-        Console().print(sweep_table(title, results), highlight=False)
+        terminal().print(sweep_table(title, results))
         click.echo()
-    click.echo(f"{len(runs)} runs: {tally([outcome for outcome, _ in results]) or 'none ended'}")
+    click.echo(f"{count(len(runs), 'run')}: {tally([outcome for outcome, _ in results]) or 'none ended'}")
     if listing is not None:
         click.echo(f"listing: {listing}")

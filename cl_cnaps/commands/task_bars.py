@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from cl_cnaps.commands.terminal import terminal, text_column
+
 
 class RunningMean:
     """Tells a progress bar how many tasks of a data set are done and their mean accuracy."""
@@ -48,15 +50,14 @@ class TaskBars:
 @contextmanager
 def task_bars(silent: bool) -> Iterator[TaskBars]:
     """Bars on standard error if a terminal is watching; yields what makes them."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        text_column("task.description"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        text_column("task.fields[note]"),
         TimeRemainingColumn(),
     )
     with Progress(
@@ -71,6 +72,6 @@ def task_bars(silent: bool) -> Iterator[TaskBars]:
 
         def say(sentence: str) -> None:
             if not silent:
-                console.print(sentence, highlight=False)
+                console.print(sentence)
 
         yield TaskBars(bar, say)

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import click
 
+from cl_cnaps.commands.terminal import terminal, text_column
+
 
 class Watch:
     """Bars, or lines."""
@@ -21,16 +23,15 @@ class Watch:
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                text_column("task.description"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 *([TimeRemainingColumn()] if self.guesses_time_left else []),
-                TextColumn("{task.fields[state]}"),
-                console=Console(stderr=True),
+                text_column("task.fields[state]"),
+                console=terminal(stderr=True),
                 transient=True,
             )
             self._bar.start()
@@ -43,7 +44,7 @@ class Watch:
     def say(self, sentence: str) -> None:
         """Something that a person should know."""
         if self._bar is not None:
-            self._bar.console.print(sentence, highlight=False, markup=False)
+            self._bar.console.print(sentence)
         elif not self._quiet:
             click.echo(sentence, err=True)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,8 +36,9 @@ def list_(as_json: bool) -> None:
         return
     if not files:
         click.echo("No weights yet. `cl-cnaps weights import CHECKPOINT.pt` takes in a released checkpoint.")
+    width = max((len(file.name) for file in files), default=0)
     for file in files:
-        click.echo(f"{file.name:32} {file.config.model:13} {file.config.backbone:20} {_origin(file)}")
+        click.echo(f"{file.name:{width}}  {file.config.model:13} {file.config.backbone:20} {_origin(file)}")
     click.echo(f"\nYour own weights are looked for in {weights_root()}")
 
 
@@ -50,11 +53,7 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
         return
-    for key, value in facts.items():
-        nested = isinstance(value, dict)
-        click.echo(f"{key}:" if nested else f"{key}: {value}")
-        for inner, content in value.items() if nested else ():
-            click.echo(f"  {inner}: {content}")
+    _show(facts)
 
 
 @weights.command("import")
@@ -124,8 +123,24 @@ def _facts(file: WeightFile) -> dict[str, Any]:
     }
 
 
+def _show(facts: Mapping[str, Any], indent: str = "") -> None:
+    """A line for each fact; what belongs to one is indented below it."""
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            click.echo(f"{indent}{key}:")
+            _show(value, f"{indent}  ")
+        else:
+            click.echo(f"{indent}{key}: {value}")
+
+
 def _origin(file: WeightFile) -> str:
+    """Where weights come from and how well they did there, in a line."""
     training = file.training
     if "imported_from" in training:
         return f"imported from {training['imported_from']}"
-    return f"trained: {training.get('recipe', '')} {training.get('tasks', '')} tasks".strip()
+    said = f"trained on {training['tasks']:,} tasks" if "tasks" in training else "trained"
+    validation = training.get("validation", {})
+    means = [fmean(validation[kind].values()) for kind in ("adapted", "frozen") if validation.get(kind)]
+    if len(means) == 2:
+        said += f", validation {100 * means[0]:.1f} % (frozen features {100 * means[1]:.1f})"
+    return said

@@ -156,6 +156,8 @@ def _paper(content: Any, where: str) -> Paper:
 
 def _grids(content: Any, where: str) -> tuple[Grid, ...]:
     tables = content if isinstance(content, list) else [content]
+    if not tables:
+        raise BadInputError(f"{where} is an empty list: there would be nothing to run")
     grids = []
     for number, table in enumerate(tables):
         place = where if len(tables) == 1 else f"{where}[{number}]"

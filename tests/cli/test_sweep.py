@@ -150,3 +150,19 @@ def test_wrong_usage(recipe: Path) -> None:
     result = invoke("--set", "rnus=3")
     assert result.exit_code == 1
     assert "has no option 'rnus'; did you mean runs?" in result.output
+    recipe.write_text(RECIPE.replace("[smoke.options]", "[smoke.options]\nrnus = 1"))
+    result = invoke("--dry-run")
+    assert result.exit_code == 1
+    assert "has no option 'rnus'" in result.output
+    recipe.write_text("grid = []\n" + RECIPE.split("[[grid]]")[0] + "[smoke.options]\nruns = 1\n")
+    assert "grid is an empty list" in invoke("--dry-run").output
+
+
+def test_paths_are_shown_as_they_are(recipe: Path) -> None:
+    """Square brackets, which may be in a path, mean something to the library that draws the table."""
+    recipe.write_text(RECIPE.replace('"protonet", "simple"', '"protonet"').replace("[0, 1]", "0"))
+    name = "[/old][bold]x[/bold]:cat:"
+    result = invoke("--workers", "1", "--dry-run", "--set", f"benchmark=folder:{name}")
+    assert result.exit_code == 1
+    assert name in result.output.replace("\n", "").replace(" ", "")
+    assert "1 run: 1 FAILED" in result.output
