@@ -26,6 +26,9 @@ _PACKAGES = (
     "safetensors",
 )
 _LAUNCHERS = {"cl-cnaps", "cli.py"}
+_ELSEWHERE = {"--out", "--keep-features", "--workers"}
+"""Options with a value that say where and how, not what."""
+_NOT_NUMBERS = {"--resume", "--quiet", "-q", "--json", "--plots", "--no-plots"}
 
 
 def describe_environment(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -50,6 +53,23 @@ def command_line(argv: list[str] | None = None) -> str | None:
     """The command that a person typed, or None when the run was started from Python."""
     launcher, *arguments = argv or sys.argv or [""]
     return shlex.join(["cl-cnaps", *arguments]) if Path(launcher).name in _LAUNCHERS else None
+
+
+def repeating(command: str) -> str:
+    """The command that makes a record's numbers anew: without what takes them from a record or decides where they go.
+
+    With `--resume`, or features that were kept, a command may return what is there and compute nothing.
+    """
+    kept: list[str] = []
+    words = iter(shlex.split(command))
+    for word in words:
+        option, is_joined, _ = word.partition("=")
+        if option in _ELSEWHERE:
+            if not is_joined:
+                next(words, None)
+        elif word not in _NOT_NUMBERS:
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def code_version(package: Path | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from cl_cnaps import __version__
-from cl_cnaps.results.environment import code_version, command_line, describe_environment
+from cl_cnaps.results.environment import code_version, command_line, describe_environment, repeating
 from cl_cnaps.results.strict_json import dumps
 
 
@@ -36,6 +36,12 @@ def test_the_command_line_is_what_was_typed_without_the_launchers_folder() -> No
     assert command_line(typed) == "cl-cnaps stream --name 'my birds'"
     assert command_line(["cli.py", "stream"]) == "cl-cnaps stream"
     assert command_line(["/opt/env/bin/pytest", "-q"]) is None
+
+
+def test_a_record_is_repeated_by_a_command_that_takes_nothing_from_it() -> None:
+    typed = "cl-cnaps active --source 'folder:my birds' --out results --resume --workers=2 --keep-features f --seed 3"
+    assert repeating(typed) == "cl-cnaps active --source 'folder:my birds' --seed 3"
+    assert repeating("cl-cnaps stream --no-plots --out") == "cl-cnaps stream"
 
 
 def test_the_commit_is_that_of_the_checkout_the_package_runs_from(tmp_path: Path) -> None:

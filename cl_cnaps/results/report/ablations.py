@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,9 @@ from cl_cnaps.results.report.gather import Gathered, record_link
 from cl_cnaps.results.report.pages import Page
 from cl_cnaps.results.report.table import EMPTY, MISSING, Cell, Column, Row, Table, accuracy, printed, words
 from cl_cnaps.results.wording import adaptation_words, count, percent
+
+_NAMED = 4
+"""Most data sets that a title lists."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,10 @@ def ablations_page(found: Gathered) -> Page:
         template="ablations.html",
         scripts=("choosing.js", "tables.js", "ranking.js", "marks.js", "curves.js"),
         content={
-            "shown": [_shown(one, place) for place, one in enumerate(ordered)],
+            "shown": [
+                _shown(one, place, title)
+                for place, (one, title) in enumerate(zip(ordered, _titles(ordered), strict=True))
+            ],
             "missing": missing_ablations(found),
             "about": list(about),
         },
@@ -82,7 +89,18 @@ def ablate_command(which: str) -> str:
     return f"cl-cnaps ablate {which}" + ("" if which == "queries" else " --specs FOLDER")
 
 
-def _shown(one: Ablation, place: int) -> Shown:
+def _titles(ablations: Sequence[Ablation]) -> list[str]:
+    """What each is called: by its data sets too, where several change the same."""
+    several = {which for which, number in Counter(one.which for one in ablations).items() if number > 1}
+    titles = []
+    for one in ablations:
+        names = list(dict.fromkeys(entry["title"] for row in one.rows for entry in row["results"]))
+        on = ", ".join(names) if len(names) <= _NAMED else count(len(names), "data set")
+        titles.append(f"{one.title}, on {on}" if one.which in several else one.title)
+    return titles
+
+
+def _shown(one: Ablation, place: int, title: str) -> Shown:
     first = one.rows[0]
     words_of = [first["backbone"], adaptation_words(first["adaptation"])]
     table_id, tables, ranked, curves = f"ablation-table-{place + 1}", [], None, None
@@ -95,7 +113,7 @@ def _shown(one: Ablation, place: int) -> Shown:
         tables = [ranked, _grid(one, f"{table_id}-grid")] if one.which == "refinement" else [ranked]
     return Shown(
         id=f"ablation-{place + 1}",
-        title=one.title,
+        title=title,
         setting=" · ".join(
             filter(None, [*words_of, count(first["results"][0]["tasks"], "task") + " of each kind"])
         ),

@@ -139,7 +139,8 @@ def _measures(streams: Sequence[Stream], names: Sequence[str]) -> Table:
         for summary in stream.read.summaries:
             final = summary["final_accuracy"]
             points = [
-                number(percent(summary[key]), summary[key]) for key in ("forgetting", "backward_transfer")
+                number(percent(summary[key], summary[f"{key}_ci95"]), summary[key])
+                for key in ("forgetting", "backward_transfer")
             ]
             incremental = summary["average_incremental_accuracy"]
             rows.append(
@@ -232,6 +233,14 @@ def _notes(streams: Sequence[Stream]) -> list[str]:
         f"The paper's rows are those of its {label}, as printed; its transductive single-head cells are at chance "
         "level, which the README explains under “Differences from the paper and the released code”.",
     ]
+    images = {(s["benchmark"], s["data_source"]): None for stream in streams for s in stream.read.summaries}
+    said += [
+        f"Images of {PAPER_BENCHMARKS.get(benchmark, benchmark)}: {source}." for benchmark, source in images
+    ]
+    said.append(
+        "Seconds are of learning and answering all runs, on whatever machine made the record; embedding that another "
+        "run had done before (--keep-features) is not in them."
+    )
     trained = {
         s["backbone"]: s["backbone_pretraining"]
         for stream in streams

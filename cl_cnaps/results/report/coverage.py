@@ -13,7 +13,7 @@ from cl_cnaps.results.report.ablation_rows import ABLATIONS
 from cl_cnaps.results.report.ablations import ablate_command, missing_ablations
 from cl_cnaps.results.report.active import missing_active
 from cl_cnaps.results.report.continual import PAPER_SHOTS
-from cl_cnaps.results.report.few_shot import TARGETS
+from cl_cnaps.results.report.few_shot import TARGETS, evaluate_command
 from cl_cnaps.results.report.gather import Gathered
 from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS, row_name
 from cl_cnaps.results.streams import Summary
@@ -34,6 +34,11 @@ class Experiment:
     there: Sequence[str]
     missing: Sequence[tuple[str, str]]
     """What, and the command; without one it takes more than a command."""
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that make what is missing, each once."""
+        return list(dict.fromkeys(command for _, command in self.missing if command))
 
     @property
     def complete(self) -> bool:
@@ -99,7 +104,6 @@ def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
         for record in found.few_shot
         if record.entries[0]["target"] == target and not _of_imagenet_alone(record.entries)
     ]
-    specs = " --specs FOLDER" if target == META_DATASET else ""
     plain = [record.entries[0] for record in records if is_plain(record.entries[0])]
     adapted = {entry["model"] for entry in plain if entry["adaptation"] != "none"}
     frozen = {entry["model"] for entry in plain if entry["adaptation"] == "none"}
@@ -109,9 +113,7 @@ def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
         if model in adapted | frozen
     ]
     missing = [
-        (model_name(model), f"cl-cnaps evaluate {target} --model {model} --adaptation film{specs}")
-        for model in CNAPS_ORDER
-        if model not in adapted
+        (model_name(model), evaluate_command(target, model)) for model in CNAPS_ORDER if model not in adapted
     ]
     missing += _data_sets(
         (one["title"] for record in records for one in record.missing),

@@ -53,8 +53,8 @@ class Benchmark:
     title: str
     table: Table
     notes: list[str]
-    missing: list[str]
-    """Models that have not been evaluated on it."""
+    missing: list[tuple[str, str]]
+    """Models that have not been evaluated on it, and the commands that do."""
 
 
 def few_shot_page(found: Gathered) -> Page:
@@ -81,11 +81,9 @@ def _benchmark(found: Gathered, target: str, title: str) -> Benchmark:
         for name, record in zip(evaluation_names(records), records, strict=True)
     ]
     present = {record.entries[0]["model"] for record in records}
-    missing = (
-        [model_name(model) for model in CNAPS_ORDER if model not in present] if target in TARGETS else []
-    )
+    absent = [model for model in CNAPS_ORDER if model not in present] if target in TARGETS else []
     width = len(columns) + (2 * len(GROUPS) if grouped else 0)
-    rows += [Row([words(name), *[MISSING] * width], "missing") for name in missing]
+    rows += [Row([words(model_name(model)), *[MISSING] * width], "missing") for model in absent]
     rows += [_row_printed(row, columns, grouped, there) for row in paper_rows(target)]
     headers = [
         Column("method", numeric=False),
@@ -99,8 +97,14 @@ def _benchmark(found: Gathered, target: str, title: str) -> Benchmark:
         title=title,
         table=Table(f"few-shot-{record_name(target)}", f"{title}: accuracy in per cent", headers, rows),
         notes=_notes(records, target, there),
-        missing=missing,
+        missing=[(f"{model_name(model)} on {title}", evaluate_command(target, model)) for model in absent],
     )
+
+
+def evaluate_command(target: str, model: str) -> str:
+    """What evaluates a model; on Meta-Dataset with specifications, which say what the test classes are."""
+    specs = " --specs FOLDER" if target == "meta-dataset" else ""
+    return f"cl-cnaps evaluate {target} --model {model} --adaptation film{specs}"
 
 
 def evaluation_names(records: Sequence[FewShotRecord]) -> list[str]:

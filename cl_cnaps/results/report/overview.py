@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cl_cnaps.results.few_shot_tables import data_set_words, seen
 from cl_cnaps.results.report.active import ordered_curves
 from cl_cnaps.results.report.continual import stream_names
 from cl_cnaps.results.report.coverage import coverage
@@ -18,6 +19,7 @@ from cl_cnaps.results.wording import count, paper_cell
 
 _HEADLINES = 4
 """Numbers on a card."""
+_SEEN = "* Classes that backbone or adaptation were trained on: not to be compared with the paper."
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Card:
     href: str
     about: str
     headlines: Sequence[Headline]
+    more: int = 0
+    """How many numbers the section has beside these."""
+    note: str = ""
 
 
 def overview_page(found: Gathered) -> Page:
@@ -63,6 +68,9 @@ def overview_page(found: Gathered) -> Page:
 
 def _cards(found: Gathered) -> list[Card]:
     evaluations = sorted(found.few_shot, key=evaluation_order)
+    names = evaluation_names(evaluations)
+    first = [(record, name, record.entries[0]) for record, name in zip(evaluations, names, strict=True)]
+    curves = ordered_curves(found)
     return [
         Card(
             "Continual learning",
@@ -76,14 +84,15 @@ def _cards(found: Gathered) -> list[Card]:
             "Accuracy over many tasks, %.",
             [
                 Headline(
-                    f"{entry['title']}, {entry['shape']}",
+                    f"{data_set_words(entry)}, {entry['shape']}",
                     name,
                     _estimate(entry["accuracy"], record_link(record.record)),
                     paper_cell(entry["paper"]) if entry["paper"] else None,
                 )
-                for record, name in zip(evaluations, evaluation_names(evaluations), strict=True)
-                for entry in record.entries[:1]
-            ][:_HEADLINES],
+                for record, name, entry in first[:_HEADLINES]
+            ],
+            max(0, len(first) - _HEADLINES),
+            _SEEN if any(seen(entry) for *_, entry in first[:_HEADLINES]) else "",
         ),
         Card(
             "Active learning",
@@ -95,8 +104,9 @@ def _cards(found: Gathered) -> list[Card]:
                     ", ".join(filter(None, (curve.method, curve.protocol))),
                     accuracy(curve.area, curve.area_half, record_link(curve.record)),
                 )
-                for curve in ordered_curves(found)[:_HEADLINES]
+                for curve in curves[:_HEADLINES]
             ],
+            max(0, len(curves) - _HEADLINES),
         ),
         Card(
             "Ablations",
@@ -106,6 +116,7 @@ def _cards(found: Gathered) -> list[Card]:
                 Headline(one.title, "", Cell(count(len(one.rows), "row"), href=record_link(one.record)))
                 for one in found.ablations[:_HEADLINES]
             ],
+            max(0, len(found.ablations) - _HEADLINES),
         ),
     ]
 

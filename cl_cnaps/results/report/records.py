@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cl_cnaps.results.environment import repeating
 from cl_cnaps.results.record import Record
 from cl_cnaps.results.report.active_entries import read_curves
 from cl_cnaps.results.report.gather import Gathered, record_link, verb_of
@@ -98,7 +99,8 @@ def record_page(record: Record) -> Page:
             "name": str(record.summary.get("name", record.name)),
             "id": record.id,
             "folder": record.path.as_posix(),
-            "command": command,
+            "command": repeating(command) if command else None,
+            "commit": (environment.get("code") or {}).get("commit"),
             "outcome": _outcome(record),
             "config": _facts(record.config),
             "environment": _facts(environment),

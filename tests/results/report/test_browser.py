@@ -221,6 +221,15 @@ def test_curves_of_active_learning(browser: Any, site: Path) -> None:
     assert len({curve.get_attribute("stroke-dasharray") for curve in all_of(browser, ".canvas .curve")}) == 3
 
 
+def test_numbers_are_rounded_as_in_the_tables(browser: Any, site: Path) -> None:
+    """Whatever is drawn: 67.55 is stored as a little less, 71.25 as it is."""
+    values = [67.55, 71.65, 65.55, 68.45, 71.25, 71.75, 0.05, 0.0, -0.04, -0.25, -0.75, -12.34, 100.0]
+    values += [100 * number / 400 for number in range(0, 400, 3)]
+    open_page(browser, site, "active")
+    written = browser.execute_script("return arguments[0].map(window.report.tenths)", values)
+    assert written == [f"{value:z.1f}".replace("-", "\N{MINUS SIGN}") for value in values]
+
+
 def test_curves_of_ablations_need_no_choice(browser: Any, site: Path) -> None:
     open_page(browser, site, "ablations")
     wait(browser, lambda _: len(all_of(browser, ".canvas .curve")) == 4)

@@ -14,9 +14,11 @@ from results.stream_examples import MEASURED, config, rows, stream_record
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.results.plots.style import strategy_colours
 from cl_cnaps.results.report import gather, write_site
+from cl_cnaps.results.report.ablations import ablations_page
 from cl_cnaps.results.report.active import active_page
 from cl_cnaps.results.report.continual import continual_page, missing_rows
 from cl_cnaps.results.report.few_shot import few_shot_page
+from cl_cnaps.results.report.overview import overview_page
 from cl_cnaps.results.report.table import Table
 from cl_cnaps.results.streams import write_stream_record
 from cl_cnaps.results.wording import ABSENT
@@ -163,7 +165,26 @@ def test_few_shot_rows_have_averages_and_ranks_beside_the_papers(tmp_path: Path)
     assert [float(rank) for rank in row[-3:]] == [13.0, 7.0, 10.0]
     assert cells(benchmark.table, "Simple CNAPS", "paper")[-6:-3] == ["91.7", "93.9", "92.8"]
     assert "Missing: Fungi: no images" in benchmark.notes
+    what, command = benchmark.missing[0]
+    assert what == "Transductive CNAPS on Meta-Dataset"
+    assert command == "cl-cnaps evaluate meta-dataset --model transductive --adaptation film --specs FOLDER"
     assert cells(benchmark.table, "CNAPS", "missing")
+
+
+def test_the_front_page_marks_classes_that_are_not_new(tmp_path: Path) -> None:
+    few_shot(tmp_path, [entry(stand_in="photos", classes_seen_in_pretraining=True)])
+    for model in ("transductive", "cnaps", "protonet", "simpler"):
+        few_shot(tmp_path, [entry(model=model)])
+    card = overview_page(gather([tmp_path])).content["cards"][1]
+    assert card.headlines[0].title == "mini-ImageNet (photos)*, 5-way 1-shot"
+    assert "not to be compared" in card.note
+    assert (len(card.headlines), card.more) == (4, 1)
+
+
+def test_streams_say_which_images_they_are_of(tmp_path: Path) -> None:
+    record = stream_record(tmp_path)
+    notes = continual_page(gather([tmp_path])).content["notes"]
+    assert f"Images of MNIST: {record.summaries[0]['data_source']}." in notes
 
 
 def test_every_strategy_has_the_colour_that_figures_give_it(tmp_path: Path) -> None:
@@ -182,6 +203,14 @@ def test_ablations_of_the_same_data_sets_say_once_what_these_are(tmp_path: Path)
     assert page.count("Seen in pre-training:") == 1
 
 
+def test_ablations_of_the_same_part_are_told_apart_by_their_data_sets(tmp_path: Path) -> None:
+    ablation(tmp_path)
+    ablation(tmp_path, "gmm")
+    ablation(tmp_path, rows=("cosine", "l1"), title="Birds")
+    titles = [one.title for one in ablations_page(gather([tmp_path])).content["shown"]]
+    assert sorted(titles) == ["Gaussian mixtures", "Metric, on Birds", "Metric, on ImageNet"]
+
+
 def test_a_page_without_records_says_what_is_missing(tmp_path: Path) -> None:
     few_shot(tmp_path / "runs", [entry()])
     pages = site(tmp_path, tmp_path / "runs")
@@ -196,6 +225,7 @@ def test_a_record_page_has_all_of_the_record(tmp_path: Path) -> None:
         (path, text) for path, text in site(tmp_path, tmp_path / "runs").items() if "records/" in path
     )
     assert "cl-cnaps made-up --name &#39;a &amp; b&#39;" in text
+    assert "With the code of commit <code>0123456789abcdef</code>" in text
     assert "code.commit" in text
     assert "61.2 ± 0.9" in text
     assert "the first 200 rows are shown" in text

@@ -113,9 +113,9 @@
     }).observe(place);
   }
 
-  // As Python writes it in the tables: ties go to the even digit.
-  const rounded = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1, roundingMode: "halfEven", useGrouping: false });
-  const tenths = (value) => rounded.format(value).replace("-", "\u2212");
+  // As Python writes it in the tables: the nearest tenth to the number as it is stored. Of the two that are equally near to
+  // x.25 or x.75 exactly, Python takes the even one and toFixed the larger.
+  const tenths = (value) => (Math.abs(value % 1) === 0.25 ? Math.trunc(value * 10) / 10 : value).toFixed(1).replace(/^-(?!0\.0$)/, "\u2212").replace("-", "");
   const accuracy = (mean, half) => `${tenths(mean)}${half === null || half === undefined ? "" : ` ± ${tenths(half)}`} %`;
 
   window.report = { ...window.report, svg, accuracyAxis, interactive, drawToWidth, accuracy, tenths };
