@@ -57,7 +57,7 @@ def verb_named(name: str, where: str) -> SweepVerb:
 
 def arguments(verb: SweepVerb, options: Options, where: str) -> tuple[str, ...]:
     """The verb's command line for these options, once the command has parsed it."""
-    known = {_name(parameter): parameter for parameter in verb.command.params}
+    known = {option_name(parameter): parameter for parameter in verb.command.params}
     positional: list[str] = []
     words: list[str] = []
     for name, value in options.items():
@@ -82,7 +82,9 @@ def arguments(verb: SweepVerb, options: Options, where: str) -> tuple[str, ...]:
 
 def collected(verb: SweepVerb, given: Sequence[tuple[str, str]]) -> Options:
     """Pairs of names and values as options; of one that the verb lets repeat all values, of no other several."""
-    repeatable = {_name(one) for one in verb.command.params if isinstance(one, click.Option) and one.multiple}
+    repeatable = {
+        option_name(one) for one in verb.command.params if isinstance(one, click.Option) and one.multiple
+    }
     found: dict[str, Scalar | tuple[Scalar, ...]] = {}
     for name in dict.fromkeys(name for name, _ in given):
         values = tuple(value for key, value in given if key == name)
@@ -102,11 +104,11 @@ def parse(verb: SweepVerb, said: tuple[str, ...], where: str) -> dict[str, Any]:
         parameters = command.make_context(command.name, list(said)).params
     except click.ClickException as error:
         raise BadInputError(f"{where}: {error.format_message()}") from None
-    own = {parameter.name for parameter in command.params if _name(parameter) in SWEEPS_OWN}
+    own = {parameter.name for parameter in command.params if option_name(parameter) in SWEEPS_OWN}
     return {name: value for name, value in parameters.items() if name not in own}
 
 
-def _name(parameter: click.Parameter) -> str:
+def option_name(parameter: click.Parameter) -> str:
     """As a recipe calls it: an option's long name without the dashes."""
     return max(parameter.opts, key=len).lstrip("-")
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cl_cnaps.benchmarking import suite
 from cl_cnaps.commands.main import main
 from cl_cnaps.results import speed
-from cl_cnaps.results.readme import filled
+from cl_cnaps.results.generated import filled
 from cl_cnaps.results.record import records_under
 from cl_cnaps.results.speed import speed_bars, speed_sentence, speed_table, write_speed_record
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cl_cnaps.commands.pages import PARTS
+from cl_cnaps.commands.record_list import otherwise, recipe_of
+from cl_cnaps.commands.sweep_verbs import VERBS, collected
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.results.readme import PARTS, filled, recipe_of
+from cl_cnaps.results.generated import filled
 from cl_cnaps.results.record import records_under
+from cl_cnaps.sweeps.recipe import Grid, Options, Recipe, read_sweep_recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +27,7 @@ GENERATED = [page for page in (ROOT / "docs").glob("*.md") if "<!-- generated:" 
 def test_generated_parts_are_up_to_date(file: str) -> None:
     text = (ROOT / file).read_text()
     assert "<!-- generated:" in text
-    assert filled(text, ROOT / "results") == text, "run python -m cl_cnaps.results.readme"
+    assert filled(text, ROOT / "results", PARTS) == text, "run python -m cl_cnaps.commands.pages"
 
 
 def test_a_changed_number_is_noticed() -> None:
@@ -39,10 +44,23 @@ def test_every_part_that_can_be_made_is_in_a_page() -> None:
     assert [name for name in PARTS if f"<!-- generated: {name} -->" not in pages] == []
 
 
-def test_every_record_names_a_recipe_that_exists() -> None:
+def test_every_record_is_a_run_of_a_recipe_with_what_the_list_says() -> None:
+    """The recipe with those options set has a run that is parsed to what the record's command is."""
     for record in records_under(ROOT / "results"):
-        if record.verb != "speed":
-            assert (ROOT / recipe_of(record)).is_file(), record.path
+        if record.verb == "speed":
+            continue
+        recipe = read_sweep_recipe(ROOT / "benchmarks" / recipe_of(record))
+        verb = VERBS[recipe.verb]
+        assert recipe.verb == record.verb
+        changes = collected(verb, tuple(otherwise(record, recipe).items()))
+        changed = replace(recipe, options={**recipe.options, **changes}, grids=without(recipe, changes))
+        assert otherwise(record, changed) == {}, record.path
+        assert len(changes) <= 4, f"{record.path} has hardly anything of {recipe.name}"
+
+
+def without(recipe: Recipe, changes: Options) -> tuple[Grid, ...]:
+    """The grids, but for what is set."""
+    return tuple({name: axis for name, axis in grid.items() if name not in changes} for grid in recipe.grids)
 
 
 def test_an_unknown_part_is_refused() -> None:

@@ -1,14 +1,10 @@
-"""Fill the generated parts of a Markdown file from the records in a results folder.
+"""The generated parts of Markdown files: tables made from the records in a results folder, never typed by hand.
 
-    python -m cl_cnaps.results.readme README.md results [--check]
-
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end generated -->`. Nothing in it is typed by
-hand; with --check nothing is written, and a file that is out of date is an error.
+A part stands between `<!-- generated: NAME -->` and `<!-- end generated -->`.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,29 +18,13 @@ from cl_cnaps.results.active_tables import active_markdown
 from cl_cnaps.results.few_shot import few_shot_records
 from cl_cnaps.results.few_shot_comparison import comparison_markdown
 from cl_cnaps.results.paper import paper_figures
-from cl_cnaps.results.record import Record, records_under, write_atomically
+from cl_cnaps.results.record import records_under
 from cl_cnaps.results.speed import speed_bars, speed_sentence, speed_table
-from cl_cnaps.results.stream_names import PAPER_BENCHMARKS, row_name, row_order
+from cl_cnaps.results.stream_names import CNAPS_ORDER, PAPER_BENCHMARKS, row_name, row_order
 from cl_cnaps.results.streams import stream_records
-from cl_cnaps.results.wording import adaptation_words, model_name
+from cl_cnaps.results.wording import model_name
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
-
-_RECIPES = {
-    "stream/": "benchmarks/continual.toml",
-    "evaluate/meta-dataset-": "benchmarks/meta-dataset.toml",
-    "evaluate/mini-imagenet-": "benchmarks/mini-tiered.toml",
-    "evaluate/tiered-imagenet-": "benchmarks/mini-tiered.toml",
-    "ablate/metric-": "benchmarks/ablations/metric.toml",
-    "ablate/gmm-": "benchmarks/ablations/model.toml",
-    "ablate/transduction-": "benchmarks/ablations/model.toml",
-    "ablate/refinement-": "benchmarks/ablations/refinement-grid.toml",
-    "ablate/shots-": "benchmarks/shots.toml",
-    "ablate/queries-": "benchmarks/queries.toml",
-    "active/cifar10-": "benchmarks/active/cifar10.toml",
-    "active/omniglot-": "benchmarks/active/omniglot.toml",
-}
-"""Of which table or figure a record is, by how its verb and name begin; its own numbers of tasks or runs may differ."""
 
 _CELLS = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in ("multi", "single")]
 
@@ -79,9 +59,7 @@ def few_shot_tables(results: Path) -> str:
     """A table for each benchmark, models side by side and the paper's rows; queries not varied."""
     parts = []
     for target, title in (("mini-imagenet", "mini-ImageNet"), ("meta-dataset", "Meta-Dataset")):
-        folders = [
-            results / "evaluate" / f"{target}-{model}" for model in ("simple", "transductive", "protonet")
-        ]
+        folders = [results / "evaluate" / f"{target}-{model}" for model in CNAPS_ORDER]
         records = few_shot_records([folder for folder in folders if folder.is_dir()])
         plain = [record for record in records if len({entry["queries"] for entry in record.entries}) <= 1]
         plain.sort(key=lambda record: record.entries[0]["adaptation"] == "none")
@@ -116,86 +94,24 @@ def active_part(source: str) -> Callable[[Path], str]:
     return part
 
 
-def recipe_of(record: Record) -> str:
-    """The recipe in benchmarks/ of the table or figure that a record belongs to; nothing where there is none."""
-    place = f"{record.verb}/{record.name}-"
-    return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
-
-
-def record_list(results: Path) -> str:
-    """Every record below a results folder, with its recipe, its command, and the code it was made with."""
-    lines = [
-        "| record | what | recipe of its table | command | commit | finished |",
-        "| :--- | :--- | :--- | :--- | :--- | :--- |",
-    ]
-    for record in sorted(records_under(results), key=lambda record: str(record.path)):
-        place = record.path.relative_to(results)
-        environment = record.environment
-        what = _what(record)
-        commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
-        day = environment["finished"][:10]
-        recipe = recipe_of(record)
-        link = f"[{recipe}](../{recipe})" if recipe else ""
-        lines.append(
-            f"| [{place}]({place}) | {what} | {link} | `{environment['command']}` | {commit} | {day} |"
-        )
-    return "\n".join(lines)
-
-
-def _what(record: Record) -> str:
-    """What a record measured that its place does not say: the model, how its features adapt, how many tasks."""
-    config = record.config
-    if record.verb == "speed":
-        return f"{config['threads']} threads"
-    if record.verb == "stream":
-        return row_name(record.summary["heads"][0])
-    said = [model_name(config["model"])] if "model" in config else []
-    said.append(adaptation_words(config["adaptation"]))
-    if "tasks" in config:
-        said.append(f"{config['tasks']} tasks")
-    return ", ".join(filter(None, said))
-
-
-PARTS: Mapping[str, Callable[[Path], str]] = {
+TABLES: Mapping[str, Callable[[Path], str]] = {
     "continual-table": continual_table,
     "few-shot-tables": few_shot_tables,
     **{f"ablation-{which}": ablation_part(which) for which in ABLATIONS},
     **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
-    "record-list": record_list,
     "speed-table": speed_table,
     "speed-bars": speed_bars,
     "speed-sentence": speed_sentence,
 }
 
 
-def filled(text: str, results: Path) -> str:
-    """The text with its generated parts made anew."""
+def filled(text: str, results: Path, parts: Mapping[str, Callable[[Path], str]] = TABLES) -> str:
+    """The text with its generated parts made anew by what `parts` has under their names."""
 
     def fill(match: re.Match[str]) -> str:
         name = match[2]
-        if name not in PARTS:
-            raise BadInputError(f"there is no generated part {name!r}; there are {', '.join(PARTS)}")
-        return f"{match[1]}{PARTS[name](results).rstrip()}\n{match[3]}"
+        if name not in parts:
+            raise BadInputError(f"there is no generated part {name!r}; there are {', '.join(parts)}")
+        return f"{match[1]}{parts[name](results).rstrip()}\n{match[3]}"
 
     return _PART.sub(fill, text)
-
-
-def main() -> None:
-    """Run as a script."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("file", type=Path)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--check", action="store_true", help="fail if the file is out of date; write nothing")
-    arguments = parser.parse_args()
-    before = arguments.file.read_text()
-    after = filled(before, arguments.results)
-    if arguments.check and before != after:
-        raise SystemExit(f"{arguments.file} is out of date: run python -m cl_cnaps.results.readme")
-    if not arguments.check:
-        write_atomically(arguments.file, after.encode())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,114 @@
+"""The list of records in results/README.md: of each the recipe, what was asked otherwise, and the command.
+
+A recipe is the paper's setting; a record may have fewer tasks, or frozen features. Which options of its command are not
+those of the recipe's nearest run is found by parsing both, so that the list says how a sweep would make the record.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cl_cnaps.commands.sweep_verbs import SWEEPS_OWN, VERBS, SweepVerb, arguments, option_name
+from cl_cnaps.results.environment import repeating
+from cl_cnaps.results.record import Record, records_under
+from cl_cnaps.results.stream_names import row_name
+from cl_cnaps.results.wording import adaptation_words, count, model_name
+from cl_cnaps.sweeps.recipe import Recipe, read_sweep_recipe
+
+_RECIPES = {
+    "stream/": "continual.toml",
+    "evaluate/meta-dataset-": "meta-dataset.toml",
+    "evaluate/mini-imagenet-": "mini-tiered.toml",
+    "evaluate/tiered-imagenet-": "mini-tiered.toml",
+    "ablate/metric-": "ablations/metric.toml",
+    "ablate/gmm-": "ablations/model.toml",
+    "ablate/transduction-": "ablations/model.toml",
+    "ablate/refinement-": "ablations/refinement-grid.toml",
+    "ablate/shots-": "shots.toml",
+    "ablate/queries-": "queries.toml",
+    "active/cifar10-": "active/cifar10.toml",
+    "active/omniglot-": "active/omniglot.toml",
+}
+"""Of which table or figure a record is, by how its verb and name begin; in benchmarks/."""
+_NOT_NUMBERS = ("specs", "compile", "device", "download")
+"""Options that say where data are, and how fast."""
+
+
+def record_list(results: Path) -> str:
+    """Markdown: every record below a results folder, beside which benchmarks/ is."""
+    lines = [
+        "| record | what | recipe | with | command | commit | finished |",
+        "| :--- | :--- | :--- | :--- | :--- | :--- | :--- |",
+    ]
+    recipes: dict[str, Recipe] = {}
+    for record in sorted(records_under(results), key=lambda record: str(record.path)):
+        place, environment = record.path.relative_to(results), record.environment
+        commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
+        link = changes = ""
+        if name := recipe_of(record):
+            recipe = recipes.setdefault(name, read_sweep_recipe(results.parent / "benchmarks" / name))
+            link = f"[{name}](../benchmarks/{name})"
+            changes = " ".join(f"`{key}={value}`" for key, value in otherwise(record, recipe).items())
+        lines.append(
+            f"| [{place}]({place}) | {_what(record)} | {link} | {changes} | `{repeating(environment['command'])}` "
+            f"| {commit} | {environment['finished'][:10]} |"
+        )
+    return "\n".join(lines)
+
+
+def recipe_of(record: Record) -> str:
+    """The recipe in benchmarks/ of the table or figure that a record belongs to; nothing where there is none."""
+    place = f"{record.verb}/{record.name}-"
+    return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
+
+
+def otherwise(record: Record, recipe: Recipe) -> dict[str, str]:
+    """What `cl-cnaps sweep RECIPE` must be told by `--set` to make a record: nothing if the recipe has it as it is."""
+    verb = VERBS[recipe.verb]
+    asked = _parsed(verb, tuple(shlex.split(record.environment["command"])[2:]))
+    found: list[dict[str, str]] = []
+    for run in recipe.runs():
+        planned = _parsed(verb, arguments(verb, run, recipe.name))
+        # What the command left to be chosen, the record says.
+        chosen = {
+            name: record.config.get(name.replace("-", "_")) if value is None and planned[name] else value
+            for name, value in asked.items()
+        }
+        found.append({name: _said(value) for name, value in chosen.items() if value != planned[name]})
+    return min(found, key=len)
+
+
+def _parsed(verb: SweepVerb, said: tuple[str, ...]) -> dict[str, Any]:
+    """The options that decide numbers, by their names in a recipe; a folder that is not there is no error."""
+    command = verb.command
+    context = command.make_context(command.name, list(said), resilient_parsing=True)
+    names = {one.name: option_name(one) for one in command.params}
+    return {
+        names[key]: value
+        for key, value in context.params.items()
+        if names[key] not in (*SWEEPS_OWN, *_NOT_NUMBERS)
+    }
+
+
+def _said(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _what(record: Record) -> str:
+    """What a record measured that its place does not say: the model, how its features adapt, how many tasks."""
+    config: Mapping[str, Any] = record.config
+    if record.verb == "speed":
+        return count(config["threads"], "thread")
+    if record.verb == "stream":
+        return row_name(record.summary["heads"][0])
+    said = [model_name(config["model"])] if "model" in config else []
+    said.append(adaptation_words(config["adaptation"]))
+    if "tasks" in config:
+        said.append(count(config["tasks"], "task"))
+    return ", ".join(filter(None, said))
