@@ -48,7 +48,13 @@ def continual_table(results: Path) -> str:
     lines.append("| :--- |" + " ---: |" * len(_CELLS))
     for name, cells in [*measured.items(), *((f"*{name}*", cells) for name, cells in printed.items())]:
         lines.append(f"| {name} | " + " | ".join(cells.get(cell, "") for cell in _CELLS) + " |")
-    return "\n".join(lines)
+    sources: dict[str, dict[str, None]] = {}
+    for summary in summaries:
+        sources.setdefault(summary["benchmark"], {})[summary["data_source"]] = None
+    images = "; ".join(
+        f"{title}, {' or '.join(sources[name])}" for name, title in PAPER_BENCHMARKS.items() if name in sources
+    )
+    return "\n".join([*lines, "", f"*Images: {images}.*"])
 
 
 def _percent(mean: float, half_width: float | None) -> str:
