@@ -50,9 +50,17 @@ def describe_environment(extra: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def command_line(argv: list[str] | None = None) -> str | None:
-    """The command that a person typed, or None when the run was started from Python."""
+    """The command that a person typed, or None when the run was started from Python.
+
+    A file that adds something of its own and ends in the command's `main()` is typed as `python mine.py ...`.
+    """
     launcher, *arguments = argv or sys.argv or [""]
-    return shlex.join(["cl-cnaps", *arguments]) if Path(launcher).name in _LAUNCHERS else None
+    name = Path(launcher).name
+    if name in _LAUNCHERS:
+        return shlex.join(["cl-cnaps", *arguments])
+    command = getattr(sys.modules.get("cl_cnaps.commands.main"), "main", None)
+    extends = command is not None and getattr(sys.modules["__main__"], "main", None) is command
+    return shlex.join(["python", name, *arguments]) if extends and name.endswith(".py") else None
 
 
 def repeating(command: str) -> str:

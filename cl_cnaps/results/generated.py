@@ -52,7 +52,9 @@ def continual_table(results: Path) -> str:
     for summary in summaries:
         sources.setdefault(summary["benchmark"], {})[summary["data_source"]] = None
     images = "; ".join(
-        f"{title}, {' or '.join(sources[name])}" for name, title in PAPER_BENCHMARKS.items() if name in sources
+        f"{title}, {' or '.join(sources[name])}"
+        for name, title in PAPER_BENCHMARKS.items()
+        if name in sources
     )
     return "\n".join([*lines, "", f"*Images: {images}.*"])
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from cl_cnaps import __version__
+from cl_cnaps.commands.main import main
 from cl_cnaps.results.environment import code_version, command_line, describe_environment, repeating
 from cl_cnaps.results.strict_json import dumps
 
@@ -35,6 +39,14 @@ def test_the_command_line_is_what_was_typed_without_the_launchers_folder() -> No
     typed = ["/opt/env/bin/cl-cnaps", "stream", "--name", "my birds"]
     assert command_line(typed) == "cl-cnaps stream --name 'my birds'"
     assert command_line(["cli.py", "stream"]) == "cl-cnaps stream"
+    assert command_line(["/opt/env/bin/pytest", "-q"]) is None
+
+
+def test_a_file_that_extends_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = ["/home/me/mine.py", "active", "--strategies", "margin"]
+    assert command_line(typed) is None
+    monkeypatch.setattr(sys.modules["__main__"], "main", main, raising=False)
+    assert command_line(typed) == "python mine.py active --strategies margin"
     assert command_line(["/opt/env/bin/pytest", "-q"]) is None
 
 
