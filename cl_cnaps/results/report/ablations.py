@@ -48,8 +48,7 @@ class Shown:
 
 def ablations_page(found: Gathered) -> Page:
     """Everything that `cl-cnaps ablate` measured."""
-    known = list(ABLATIONS)
-    ordered = sorted(found.ablations, key=lambda a: known.index(a.which) if a.which in known else len(known))
+    ordered = ordered_ablations(found)
     about = dict.fromkeys(note for one in ordered for note in _of_data_sets(one))
     return Page(
         "ablations.html",
@@ -65,6 +64,12 @@ def ablations_page(found: Gathered) -> Page:
             "about": list(about),
         },
     )
+
+
+def ordered_ablations(found: Gathered) -> list[Ablation]:
+    """As the paper has them, others last."""
+    known = list(ABLATIONS)
+    return sorted(found.ablations, key=lambda a: known.index(a.which) if a.which in known else len(known))
 
 
 def missing_ablations(found: Gathered) -> list[tuple[str, str]]:

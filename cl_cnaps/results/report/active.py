@@ -135,7 +135,7 @@ def _areas(curves: Sequence[Curve], names: Sequence[str]) -> Table:
 
 
 def _points(mean: float, half: float | None, link: str) -> Cell:
-    sign = "+" if mean > 0 else ""
+    sign = "+" if mean > 0 and percent(mean) != percent(0.0) else ""
     return Cell(sign + percent(mean, half), 100 * mean, href=link)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cl_cnaps.results.few_shot_tables import data_set_words, seen
+from cl_cnaps.results.report.ablations import ordered_ablations
 from cl_cnaps.results.report.active import ordered_curves
 from cl_cnaps.results.report.continual import stream_names
 from cl_cnaps.results.report.coverage import coverage
@@ -114,7 +115,7 @@ def _cards(found: Gathered) -> list[Card]:
             "The same tasks with one part changed.",
             [
                 Headline(one.title, "", Cell(count(len(one.rows), "row"), href=record_link(one.record)))
-                for one in found.ablations[:_HEADLINES]
+                for one in ordered_ablations(found)[:_HEADLINES]
             ],
             max(0, len(found.ablations) - _HEADLINES),
         ),
