@@ -69,6 +69,8 @@ def otherwise(record: Record, recipe: Recipe) -> dict[str, str]:
     """What `cl-cnaps sweep RECIPE` must be told by `--set` to make a record: nothing if the recipe has it as it is."""
     verb = VERBS[recipe.verb]
     asked = _parsed(verb, tuple(shlex.split(record.environment["command"])[2:]))
+    if record.config.get("adaptation") == "none" and record.config.get("baseline_on") is None:
+        asked["adaptation"] = "none"  # by itself where no weights were shipped then; there may be now
     found: list[dict[str, str]] = []
     for run in recipe.runs():
         planned = _parsed(verb, arguments(verb, run, recipe.name))
