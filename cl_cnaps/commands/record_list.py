@@ -7,7 +7,7 @@ those of the recipe's nearest run is found by parsing both, so that the list say
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ _RECIPES = {
 _NOT_NUMBERS = ("specs", "compile", "device", "download")
 """Options that say where data are, and how fast."""
 
+Asked = dict[str, Any]
+"""Options of a verb with their values."""
+
 
 def record_list(results: Path) -> str:
     """Markdown: every record below a results folder, beside which benchmarks/ is."""
@@ -43,15 +46,16 @@ def record_list(results: Path) -> str:
         "| record | what | recipe | with | command | commit | finished |",
         "| :--- | :--- | :--- | :--- | :--- | :--- | :--- |",
     ]
-    recipes: dict[str, Recipe] = {}
+    recipes: dict[str, list[Asked]] = {}
     for record in sorted(records_under(results), key=lambda record: str(record.path)):
         place, environment = record.path.relative_to(results), record.environment
         commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
         link = changes = ""
         if name := recipe_of(record):
-            recipe = recipes.setdefault(name, read_sweep_recipe(results.parent / "benchmarks" / name))
+            if name not in recipes:
+                recipes[name] = planned(read_sweep_recipe(results.parent / "benchmarks" / name))
             link = f"[{name}](../benchmarks/{name})"
-            changes = " ".join(f"`{key}={value}`" for key, value in otherwise(record, recipe).items())
+            changes = " ".join(f"`{key}={value}`" for key, value in otherwise(record, recipes[name]).items())
         lines.append(
             f"| [{place}]({place}) | {_what(record)} | {link} | {changes} | `{repeating(environment['command'])}` "
             f"| {commit} | {environment['finished'][:10]} |"
@@ -65,25 +69,29 @@ def recipe_of(record: Record) -> str:
     return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
 
 
-def otherwise(record: Record, recipe: Recipe) -> dict[str, str]:
-    """What `cl-cnaps sweep RECIPE` must be told by `--set` to make a record: nothing if the recipe has it as it is."""
+def planned(recipe: Recipe) -> list[Asked]:
+    """What each run of a recipe asks for."""
     verb = VERBS[recipe.verb]
-    asked = _parsed(verb, tuple(shlex.split(record.environment["command"])[2:]))
+    return [_parsed(verb, arguments(verb, run, recipe.name)) for run in recipe.runs()]
+
+
+def otherwise(record: Record, runs: Sequence[Asked]) -> dict[str, str]:
+    """What a sweep of these runs must be told by `--set` to make a record: nothing if one of them is it."""
+    asked = _parsed(VERBS[record.verb], tuple(shlex.split(record.environment["command"])[2:]))
     if record.config.get("adaptation") == "none" and record.config.get("baseline_on") is None:
         asked["adaptation"] = "none"  # by itself where no weights were shipped then; there may be now
     found: list[dict[str, str]] = []
-    for run in recipe.runs():
-        planned = _parsed(verb, arguments(verb, run, recipe.name))
+    for run in runs:
         # What the command left to be chosen, the record says.
         chosen = {
-            name: record.config.get(name.replace("-", "_")) if value is None and planned[name] else value
+            name: record.config.get(name.replace("-", "_")) if value is None and run[name] else value
             for name, value in asked.items()
         }
-        found.append({name: _said(value) for name, value in chosen.items() if value != planned[name]})
+        found.append({name: _said(value) for name, value in chosen.items() if value != run[name]})
     return min(found, key=len)
 
 
-def _parsed(verb: SweepVerb, said: tuple[str, ...]) -> dict[str, Any]:
+def _parsed(verb: SweepVerb, said: tuple[str, ...]) -> Asked:
     """The options that decide numbers, by their names in a recipe; a folder that is not there is no error."""
     command = verb.command
     context = command.make_context(command.name, list(said), resilient_parsing=True)
