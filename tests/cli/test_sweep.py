@@ -121,7 +121,7 @@ def test_a_record_cut_short_is_made_anew(recipe: Path) -> None:
 @pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_where_it_was(recipe: Path) -> None:
     code = "from cl_cnaps.commands.main import main; main()"
-    words = ["sweep", "small.toml", "--workers", "1", "--smoke", "--set", "runs=60"]
+    words = ["sweep", "small.toml", "--workers", "1", "--threads", "1", "--smoke", "--set", "runs=60"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
