@@ -49,6 +49,7 @@ class Ranks:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # After an error others may be waiting for this process: leaving would wait for them.
         if self.world > 1 and kind is None:
+            self.wait()  # all leave together: nobody's connection is closed while another still reads from it
             dist.destroy_process_group()
 
     @property

@@ -29,7 +29,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=200,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    # Once in a long while PyTorch aborts a process that has done everything as it leaves the group or the interpreter
+    # (its issue 190489 has the same words). What was done is looked at below; any other ending is an error.
+    left = (
+        "terminate called without an active exception" in done.stderr
+        and "Traceback" not in done.stderr.split("Sending process")[0]
+    )
+    everything = all((folder / f"endings{rank}.json").is_file() for rank in (0, 1))
+    assert done.returncode == 0 or (left and everything), done.stderr[-3000:]
     return folder
 
 
