@@ -142,6 +142,7 @@ def test_damaged_records_are_passed_over(tmp_path: Path) -> None:
     assert accuracies(again["simple"])[0] == done["accuracy"]["mean"]
 
 
+@pytest.mark.slow
 def test_the_refinement_grid(tmp_path: Path) -> None:
     found = rows(tmp_path, "refinement", *SOME)
     assert {"simple", "none", "free", "2-4", "0-1", "4-8"} < set(found)

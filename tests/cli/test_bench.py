@@ -31,6 +31,7 @@ FIGURE = {
 STATE = {"load_average": 0.2, "cores": 2, "nice": 0, "other_processes": 0, "cores_taken_by_others": 0.0}
 
 
+@pytest.mark.slow
 def test_the_quick_classifier_benchmark_as_json(tmp_path: Path) -> None:
     arguments = ["bench", "--only", "head", "--quick", "--threads", "1", "--json", "--out", str(tmp_path)]
     result = CliRunner().invoke(main, arguments)

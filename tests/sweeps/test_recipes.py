@@ -72,6 +72,7 @@ def test_the_page_names_the_options_that_a_recipe_may_not_set() -> None:
     assert tuple(re.findall(r"`(\S+)`", said)) == SWEEPS_OWN
 
 
+@pytest.mark.slow
 def test_smoke_parts_run_offline_from_a_fresh_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
