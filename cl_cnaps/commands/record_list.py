@@ -33,7 +33,7 @@ _RECIPES = {
     "active/omniglot-": "active/omniglot.toml",
 }
 """Of which table or figure a record is, by how its verb and name begin; in benchmarks/."""
-_NOT_NUMBERS = ("specs", "compile", "device", "download")
+_NOT_NUMBERS = ("specs", "device", "download")
 """Options that say where data are, and how fast."""
 
 Asked = dict[str, Any]

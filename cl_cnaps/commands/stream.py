@@ -80,7 +80,6 @@ BENCHMARK_NAMES = (
               help="Transductive, single head: refine on the queries of one task, or of all tasks seen.")  # fmt: skip
 @click.option("--baseline-on", type=click.Choice(["features", "network"]),
               help="Baselines: train on the frozen backbone's features, or a small network from scratch.")  # fmt: skip
-@options.compiling
 @options.keep_features
 @options.seed
 @options.device

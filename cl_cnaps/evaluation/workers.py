@@ -46,26 +46,20 @@ def usable_cores() -> int:
 class Workers:
     """A model in `count` other processes; with none, in this process. Use it in a `with` statement."""
 
-    def __init__(self, model: CnapsModel, count: int, *, compiled: bool = False) -> None:
+    def __init__(self, model: CnapsModel, count: int) -> None:
         if count < 0:
             raise BadInputError(f"{count} workers were asked for; 0 is the fewest")
         self.model = model
         self.count = count
         self._pool: ProcessPoolExecutor | None = None
         self._works_done = 0
-        self._compiled = compiled
-        self.says = ""
-        """What came of compiling, if that was asked for."""
 
     def __enter__(self) -> Workers:
-        if self._compiled:
-            with one_thread():  # the other processes find it in the cache
-                self.says = self.model.compile_embedding()
         if self.count:
             # Spawned, not forked: a fork of a process whose threads have computed may hang. The model travels as
             # bytes, since tensors sent as such go through shared memory, of which containers have little.
             self._pool = ProcessPoolExecutor(
-                self.count, get_context("spawn"), _start, (pickle.dumps(self.model), self.model.compiled)
+                self.count, get_context("spawn"), _start, (pickle.dumps(self.model),)
             )
         return self
 
@@ -121,13 +115,11 @@ class _Process:
     work: Work[Any, Any]
 
 
-def _start(model: bytes, compiled: bool) -> None:
+def _start(model: bytes) -> None:
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     set_up_torch()
     _Process.model = pickle.loads(model)
-    if compiled:
-        _Process.model.compile_embedding()
 
 
 def _end_with_parent() -> None:

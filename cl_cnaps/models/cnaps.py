@@ -7,7 +7,7 @@ training mode moves the running statistics of the set encoder's batch-norm, wher
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from cl_cnaps.gaussian import (
 from cl_cnaps.gaussian.checks import check_features
 from cl_cnaps.models.adaptation import make_adaptation
 from cl_cnaps.models.backbones import Backbone
-from cl_cnaps.models.compiling import Compilation, compile_network
 from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.models.encoders import (
     ENCODING_WIDTH,
@@ -76,7 +75,6 @@ class CnapsModel(nn.Module):
         if config.learned_temperature:
             self.log_temperature = nn.Parameter(torch.tensor(3.0 if config.adaptation == "film" else 0.0))
         self._folder: Folder | None = None
-        self._compilation: Compilation | None = None
 
     def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
         return MeanTaskEncoder(self.config.encoder)
@@ -154,23 +152,7 @@ class CnapsModel(nn.Module):
         """The backbone with FiLM built into its weights: make it once per task, embed many images with it."""
         if self._folder is None:
             self._folder = Folder(self.backbone)
-        folded = self._folder.fold(film)
-        return folded if self._compilation is None else self._compilation.of(folded)
-
-    def compile_embedding(self) -> str:
-        """Embed with a compiled program from now on, or as before if none can be made; says which, in a sentence."""
-        self._compilation = None
-        self._compilation = compile_network(self.fold(self.adapt(None)), self.backbone.info.image_size)
-        return self._compilation.says
-
-    @property
-    def compiled(self) -> bool:
-        """Whether images are embedded by a compiled program."""
-        return self._compilation is not None and self._compilation.run is not None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A program belongs to its process: copies compile again, from the cache.
-        return {**self.__dict__, "_compilation": None}
+        return self._folder.fold(film)
 
     @torch.no_grad()
     def embed_folded(

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.models import winograd
 from cl_cnaps.models.backbones import Backbone
 from cl_cnaps.models.film import Film, modulated_forward, modulated_parameters
-from cl_cnaps.models.winograd import WinogradConv
 
 TOLERANCE = 1e-4
 """Largest relative difference between a fast form and the plain one that still counts as the same network."""
@@ -26,8 +24,7 @@ LARGEST_BATCH = 64
 """Most images that go through at once: more gain nothing on a CPU."""
 
 _ALIVE_AT_ONCE = 7
-"""Activations of the widest layer's size that exist together: inputs that callers hold, branches and their sum, or
-tiles of a Winograd convolution."""
+"""Activations of the widest layer's size that exist together: inputs that callers hold, branches and their sum."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Folder:
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
-        self._pairs, self._sizes, self._bytes_per_image = _watch(backbone)
+        self._pairs, self._bytes_per_image = _watch(backbone)
         if self._pairs and not self._same_as_plain():
             self._pairs = {}
 
@@ -77,9 +74,7 @@ class Folder:
             assert isinstance(conv, nn.Conv2d)
             weight = affine.pop(f"{norm_name}.weight", norm.weight)
             bias = affine.pop(f"{norm_name}.bias", norm.bias)
-            folded_conv = _folded(conv, norm, weight, bias)
-            wide = winograd.pays(folded_conv)
-            replacements[conv] = WinogradConv(folded_conv, self._sizes[conv_name]) if wide else folded_conv
+            replacements[conv] = _folded(conv, norm, weight, bias)
             replacements[norm] = _what_follows(norm)
         folded = _rebuilt(network, replacements)
         for name, tensor in affine.items():  # batch-norms that stayed
@@ -104,17 +99,15 @@ class Folder:
 
 
 @torch.no_grad()
-def _watch(backbone: Backbone) -> tuple[dict[str, str], dict[str, tuple[int, int]], int]:
+def _watch(backbone: Backbone) -> tuple[dict[str, str], int]:
     """One image through the network, watched.
 
-    Returns the name of the convolution that each batch-norm reads directly, the height and width of each convolution's
-    output, and the bytes of activations per image.
+    Returns the name of the convolution that each batch-norm reads directly, and the bytes of activations per image.
     """
     network = backbone.network
     # Keeps the tensors alive, so that identity means identity; the version tells of changes in place.
     produced: list[tuple[Tensor, int, str]] = []
     pairs: dict[str, str] = {}
-    sizes: dict[str, tuple[int, int]] = {}
     calls: Counter[str] = Counter()
     widest = 0
 
@@ -122,7 +115,6 @@ def _watch(backbone: Backbone) -> tuple[dict[str, str], dict[str, tuple[int, int
         nonlocal widest
         calls[name] += 1
         produced.append((output, output._version, name))
-        sizes[name] = (int(output.shape[-2]), int(output.shape[-1]))
         widest = max(widest, output.numel() * output.element_size())
 
     def before_norm(name: str, inputs: tuple[Tensor, ...]) -> None:
@@ -147,7 +139,7 @@ def _watch(backbone: Backbone) -> tuple[dict[str, str], dict[str, tuple[int, int
             handle.remove()
     # A module used more than once cannot carry one layer's numbers.
     pairs = {norm: conv for norm, conv in pairs.items() if calls[norm] == 1 and calls[conv] == 1}
-    return pairs, sizes, _ALIVE_AT_ONCE * max(widest, 1)
+    return pairs, _ALIVE_AT_ONCE * max(widest, 1)
 
 
 def _rebuilt(module: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.Module:

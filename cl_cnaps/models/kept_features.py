@@ -27,7 +27,7 @@ def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:
     info = model.backbone.info
     said = (
         (info.name, info.image_size, info.mean, info.std),
-        (model.compiled, model.device.type, torch.__version__),
+        (model.device.type, torch.__version__),
         more,
     )
     place = folder / hashlib.sha256(repr(said).encode()).hexdigest()[:16]

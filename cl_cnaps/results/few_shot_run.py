@@ -10,11 +10,9 @@ from typing import Any, Literal, Protocol
 
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.evaluation.embeddings import embeddings
 from cl_cnaps.evaluation.run import Progress, run_tasks, with_packed_images
 from cl_cnaps.evaluation.targets import Target, plan, refinement_steps, task_shapes
 from cl_cnaps.evaluation.workers import Workers, usable_cores
-from cl_cnaps.models.compiling import CompileChoice, decide
 from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.models.variants import refines
@@ -59,8 +57,6 @@ class FewShotRun(ModelAsked):
     variable: bool = False
     vary_queries: tuple[int, ...] = ()
     specs: Path | None = None
-    compile_: CompileChoice | None = None
-    """None is auto, and nothing is said about it unless it compiles."""
 
 
 def prepare_few_shot(asked: FewShotRun) -> PreparedFewShot:
@@ -117,11 +113,7 @@ class PreparedFewShot:
         if workers is None:
             workers = usable_cores() if device.type == "cpu" else 0
         results = []
-        choice = self.asked.compile_
-        decision = decide(choice or "auto", self.loaded.model.backbone.info.name, device, self._embeddings())
-        with Workers(self.loaded.model, workers, compiled=decision.compile) as pool:
-            if decision.compile or choice == "auto":
-                watch.say(pool.says or decision.why)
+        with Workers(self.loaded.model, workers) as pool:
             for result in self._results(pool, watch, keep):
                 results.append(result)
                 each(few_shot_entry(self.target.name, result, self.loaded, self.asked.seed))
@@ -135,16 +127,7 @@ class PreparedFewShot:
             environment_extra={
                 "device": str(device),
                 "workers": workers,
-                "compiled": self.loaded.model.compiled,
             },
-        )
-
-    def _embeddings(self) -> int:
-        """Images that the tasks of all data sets embed, those that occur again counted again."""
-        asked, model = self.asked, self.loaded.model
-        return sum(
-            embeddings(model, one.tasks_of, self.target.shapes, asked.tasks, asked.seed)
-            for one in self.target.sets
         )
 
     def _results(self, pool: Workers, watch: Watch, keep: Path | None) -> Iterator[Result]:

@@ -10,7 +10,6 @@ from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import MODELS
-from cl_cnaps.models.compiling import CompileChoice
 from cl_cnaps.models.variants import chosen_model, refines
 from cl_cnaps.results.model_asked import ModelAsked
 
@@ -33,8 +32,6 @@ class StreamRun(ModelAsked):
     classes_per_task: int | None = None
     class_order: tuple[str, ...] | None = None
     shuffle_classes: int | None = None
-    compile_: CompileChoice | None = None
-    """None is auto, and nothing is said about it unless it compiles."""
 
 
 def check(asked: StreamRun) -> None:

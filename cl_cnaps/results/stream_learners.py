@@ -31,8 +31,6 @@ class LearnerMaker:
     backbone_digest: str | None
     pretraining: str
     adaptation: str
-    extractor: CnapsModel | None
-    """What embeds images, if anything does."""
 
 
 def learner_maker(asked: StreamRun, keep: Path | None = None) -> LearnerMaker:
@@ -88,7 +86,6 @@ def _baseline(asked: StreamRun, keep: Path | None) -> LearnerMaker:
             weights_source="none: trained on the stream",
             backbone_digest=None,
             pretraining="none",
-            extractor=None,
         )
     )
 
@@ -107,5 +104,4 @@ def _maker(
         loaded.model.backbone.digest(),
         info.pretraining,
         loaded.model.config.adaptation,
-        loaded.model,
     )

@@ -13,9 +13,6 @@ from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream,
 from cl_cnaps.continual.protocol import RunResult, run_stream
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.data import open_source
-from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.compiling import decide
 from cl_cnaps.results.journal import Journal
 from cl_cnaps.results.record import find_record, record_name, record_path
 from cl_cnaps.results.stream_asked import StreamRun, check
@@ -90,7 +87,6 @@ class PreparedStream:
         progress.plan(title, asked.runs, len(plan.tasks), finished)
         if done is not None:
             return read_stream_record(done.path)
-        compiled = _compile(asked, plan, make.extractor, asked.runs - finished, progress)
         units = []
         for run in range(asked.runs):
             unit = journal.finished.get(f"run-{run}")
@@ -122,29 +118,8 @@ class PreparedStream:
                 "data_digest": config["data_digest"],
                 "weights_digest": make.weights_digest,
                 "backbone_digest": make.backbone_digest,
-                "compiled": compiled,
             },
         )
-
-
-def _compile(
-    asked: StreamRun, plan: StreamPlan, extractor: CnapsModel | None, runs: int, progress: Progress
-) -> bool:
-    """Compile the feature extractor, if there is one, if that is asked for or pays; says so."""
-    if extractor is None:
-        if asked.compile_ == "on":
-            raise BadInputError(
-                f"--compile on is for backbones; {asked.model} trains a small network of its own"
-            )
-        return False
-    moves = extractor.config.adaptation == "film" and asked.encoding != "first"
-    images = runs * plan.embeddings(queries_once=not moves)
-    decision = decide(asked.compile_ or "auto", extractor.backbone.info.name, extractor.device, images)
-    if decision.compile:
-        progress.say(extractor.compile_embedding())
-    elif asked.compile_ == "auto":
-        progress.say(decision.why)
-    return extractor.compiled
 
 
 def _config(asked: StreamRun, plan: StreamPlan, make: LearnerMaker) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cl_cnaps.benchmarking import profile, stopwatch
-from cl_cnaps.benchmarking.stopwatch import REST, time_by_part
+from benchmarks.speed import profile, stopwatch
+from benchmarks.speed.stopwatch import REST, time_by_part
 
 
 class Clock:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from models.small import small_backbone, some_film
 
-from cl_cnaps.benchmarking.modulated import FilmLayers
-from cl_cnaps.benchmarking.textbook import (
+from benchmarks.speed.modulated import FilmLayers
+from benchmarks.speed.textbook import (
     dense_covariances,
     dense_logits,
     dense_refinement,
     features_like_a_network,
 )
-from cl_cnaps.benchmarking.transforms import transformed
+from benchmarks.speed.transforms import transformed
 from cl_cnaps.gaussian import estimate, mahalanobis_logits, refine, support_statistics
 from cl_cnaps.models.film import modulated_forward
 

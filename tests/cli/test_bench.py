@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cl_cnaps.benchmarking import suite
+from benchmarks.speed import suite
 from cl_cnaps.commands.main import main
 from cl_cnaps.results import speed
 from cl_cnaps.results.generated import filled
@@ -102,3 +102,10 @@ def test_no_record_names_the_command_that_makes_one(part: Callable[[Path], str],
 def test_the_documented_table_is_that_of_the_committed_record() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert filled(page, ROOT / "results") == page
+
+
+def test_bench_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cl_cnaps.__file__", str(tmp_path / "cl_cnaps" / "__init__.py"))
+    result = CliRunner().invoke(main, ["bench", "--quick"])
+    assert result.exit_code == 1
+    assert "checkout" in result.output

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from cl_cnaps.benchmarking.figures import Figure
-from cl_cnaps.benchmarking.stopwatch import Parts, time_by_part
+from benchmarks.speed.figures import Figure
+from benchmarks.speed.stopwatch import Parts, time_by_part
 from cl_cnaps.continual import continual_cnaps
 from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream
@@ -72,7 +72,7 @@ def _of_the_stream(quick: bool) -> Iterator[Figure]:
 
 
 def _of_a_step(quick: bool) -> Iterator[Figure]:
-    from cl_cnaps.benchmarking.loading import images_to_test, task_images
+    from benchmarks.speed.loading import images_to_test, task_images
     from cl_cnaps.evaluation.run import with_packed_images
     from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
 

@@ -1,4 +1,4 @@
-"""One benchmark as a script: `python benchmarks/speed/NAME.py`, or `python -m cl_cnaps.benchmarking.script NAME`."""
+"""One benchmark as a script: `python benchmarks/speed/NAME.py`, or `python -m benchmarks.speed.script NAME`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cl_cnaps.benchmarking.figures import Figure
-from cl_cnaps.benchmarking.machine import load, warnings_about
+from benchmarks.speed.figures import Figure
+from benchmarks.speed.machine import load, warnings_about
 from cl_cnaps.torch_setup import set_up_torch
 
 NAMES = ("head", "embed", "stream", "loading", "growth", "evaluate", "metatrain", "profile")
@@ -22,7 +22,7 @@ def measured(name: str, *, quick: bool, threads: int) -> Iterator[Figure]:
 
     torch.set_num_threads(threads)
     set_up_torch()
-    yield from importlib.import_module(f"cl_cnaps.benchmarking.{name}").measure(quick)
+    yield from importlib.import_module(f"benchmarks.speed.{name}").measure(quick)
 
 
 def line(figure: Figure) -> str:
@@ -35,7 +35,7 @@ def line(figure: Figure) -> str:
 
 def main(name: str | None = None) -> None:
     """Parse, measure, print."""
-    described = importlib.import_module(f"cl_cnaps.benchmarking.{name}").__doc__ if name else __doc__
+    described = importlib.import_module(f"benchmarks.speed.{name}").__doc__ if name else __doc__
     parser = argparse.ArgumentParser(
         description=described, formatter_class=argparse.RawDescriptionHelpFormatter
     )
