@@ -26,7 +26,7 @@ def decode(data: bytes, where: str) -> Image.Image:
                 f"{where}: {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read"
             )
         image.load()
-        return _upright(image)
+        return upright(image)
     except UnidentifiedImageError:
         raise BadInputError(f"{where}: not an image file ({len(data):,} bytes)") from None
     # Pillow's decoders raise all of these on damaged files.
@@ -58,8 +58,8 @@ def encode_png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Apply the camera's orientation tag and bring the mode to "L" or "RGB"."""
+def upright(image: Image.Image) -> Image.Image:
+    """Turn an image by its camera's orientation tag and bring it to mode "L" or "RGB"."""
     if image.format in {"JPEG", "TIFF", "WEBP"}:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip it to white
