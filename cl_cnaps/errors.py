@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_LONGEST = 4000  # characters of a message: what a file holds may be quoted in it
+
 
 class ClCnapsError(Exception):
     """Something the caller asked for cannot be done.
@@ -9,6 +14,9 @@ class ClCnapsError(Exception):
     The message names the thing, what was found, and, where there is one, what mends it. The command line prints
     it without a traceback.
     """
+
+    def __str__(self) -> str:
+        return printable(str(self.args[0])) if self.args else ""
 
 
 class BadInputError(ClCnapsError, ValueError):
@@ -18,5 +26,30 @@ class BadInputError(ClCnapsError, ValueError):
 class MissingDataError(ClCnapsError, FileNotFoundError):
     """Images, weights or records that were asked for are not where they were looked for."""
 
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+
+@contextmanager
+def foreign(where: str, problem: str = "damaged") -> Iterator[None]:
+    """Turn whatever a library raises on bytes from elsewhere into one error: `where`: `problem` (the reason)."""
+    try:
+        yield
+    except ClCnapsError:
+        raise
+    except Exception as error:  # parsers raise nearly anything on damaged or hostile bytes
+        raise BadInputError(f"{where}: {problem} ({reason(error)})") from error
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of what an exception reports, or its kind where it reports nothing."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.strip().partition("\n")[0] or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Return the text with everything escaped that a terminal would obey or could not show."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]} ..."
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text
+    )

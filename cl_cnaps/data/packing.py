@@ -1,7 +1,8 @@
-"""A source's images decoded and resized once, in one memory-mapped file that all processes share."""
+"""A source's images decoded and resized once, in one checked file that all processes share."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ import numpy as np
 import torch
 
 from cl_cnaps.data import decoding
-from cl_cnaps.data.atomic import make_folder, partial_file
+from cl_cnaps.data.atomic import locked, make_folder, remove_partial
 from cl_cnaps.data.digests import digest_of, digests_folder
+from cl_cnaps.data.row_files import DamagedRowsError, RowFile, new_rows, open_rows
 from cl_cnaps.data.source import Source, check_indices, total
 from cl_cnaps.data.tfrecords import index_folder
 from cl_cnaps.errors import ClCnapsError
@@ -24,12 +26,11 @@ _CHUNK = 256  # images decoded between two reports of progress
 class PackedSource:
     """A source whose images of one size come from a packed file, N x channels x size x size, uint8."""
 
-    def __init__(self, source: Source, size: int, file: Path) -> None:
+    def __init__(self, source: Source, size: int, rows: RowFile) -> None:
         self._source = source
         self._size = size
-        self._file = file
         self._starts = _starts(source)
-        self._pixels: np.ndarray | None = None
+        self._rows: RowFile | None = rows
         self.name = source.name
         self.origin = source.origin
         self.splits = source.splits
@@ -37,7 +38,7 @@ class PackedSource:
         self.grey = source.grey
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_pixels": None}  # each process maps the file for itself
+        return {**self.__dict__, "_rows": None}  # each process opens the file for itself
 
     def classes(self, split: str) -> tuple[str, ...]:
         """Class names of a split, in order."""
@@ -52,48 +53,78 @@ class PackedSource:
         if size != self._size:
             return self._source.images(split, class_name, indices, size)
         check_indices(self, split, class_name, indices)
-        if self._pixels is None:
-            self._pixels = np.load(self._file, mmap_mode="r", allow_pickle=False)
         rows = self._starts[split, class_name] + np.asarray(indices, dtype=np.int64)
-        pixels = torch.from_numpy(self._pixels[rows])
-        return pixels.expand(-1, 3, -1, -1).contiguous()
+        try:
+            pixels = self._opened().read(rows)
+        except DamagedRowsError:
+            self._rows = None
+            pixels = self._opened().read(rows)
+        return torch.from_numpy(pixels).expand(-1, 3, -1, -1).contiguous()
 
     def digest(self) -> str:
         """Digest of the source."""
         return self._source.digest()
 
+    def _opened(self) -> RowFile:
+        if self._rows is None:
+            self._rows = _open_or_pack(self._source, self._size, lambda _: None)
+        return self._rows
+
 
 def packed(source: Source, size: int, *, progress: Callable[[int], None] = lambda _: None) -> PackedSource:
     """The source with its images at `size` packed, now if they are not yet.
 
-    `progress` is told the number of images packed since it was last told. The file is keyed by the content
-    of the source. It appears when it is whole; of two processes that pack at once, either's file serves
-    both.
+    `progress` is called with the number of images packed since the last call. The file is keyed by the content of
+    the source. It appears when it is whole, and is packed again when it is found to be damaged. Of several processes
+    that want it, one packs and the others wait.
     """
-    file = packed_file(source, size)
+    return PackedSource(source, size, _open_or_pack(source, size, progress))
+
+
+def _open_or_pack(source: Source, size: int, progress: Callable[[int], None]) -> RowFile:
+    key = _key(source, size)
+    file = _file(source, size, key)
+    if (rows := open_rows(file, key)) is not None:
+        return rows
+    with locked(cache_root() / "locks" / file.name):
+        if (rows := open_rows(file, key)) is None:  # no other process packed it meanwhile
+            make_folder(file.parent)
+            remove_partial(file)
+            _pack(source, size, file, key, progress)
+            rows = open_rows(file, key)
+    if rows is None:
+        raise ClCnapsError(
+            f"{file} is damaged although it was just packed: the disk loses what is written to it"
+        )
+    return rows
+
+
+def _pack(source: Source, size: int, file: Path, key: str, progress: Callable[[int], None]) -> None:
     channels = 1 if source.grey else 3
     shape = (total(source), channels, size, size)
-    if not file.is_file():
-        make_folder(file.parent)
-        _check_space(source, file.parent, int(np.prod(shape)))
-        with partial_file(file) as partial:
-            pixels = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=shape)
-            for (split, class_name), start in _starts(source).items():
-                count = source.count(split, class_name)
-                for first in range(0, count, _CHUNK):
-                    chunk = range(first, min(first + _CHUNK, count))
-                    images = source.images(split, class_name, chunk, size)
-                    pixels[start + chunk.start : start + chunk.stop] = images[:, :channels].numpy()
-                    progress(len(chunk))
-            pixels.flush()
-            del pixels  # closes the file, which some systems ask for before it is moved
-    return PackedSource(source, size, file)
+    _check_space(source, file.parent, math.prod(shape))
+    with new_rows(file, key, np.dtype(np.uint8), shape) as append:
+        for split, class_name in _starts(source):
+            count = source.count(split, class_name)
+            for first in range(0, count, _CHUNK):
+                chunk = range(first, min(first + _CHUNK, count))
+                append(source.images(split, class_name, chunk, size)[:, :channels].numpy())
+                progress(len(chunk))
 
 
 def packed_file(source: Source, size: int) -> Path:
     """Where a source's images of one size are packed."""
-    key = digest_of([decoding.VERSION, source.digest(), source.grey, list(_starts(source).items())])
-    return packed_folder() / f"{_slug(source.name)}-{size}px-{key[:24]}.npy"
+    return _file(source, size, _key(source, size))
+
+
+def _key(source: Source, size: int) -> str:
+    """Digest of everything that decides the packed pixels."""
+    starts = list(_starts(source).items())
+    return digest_of([decoding.VERSION, source.digest(), source.grey, size, starts])
+
+
+def _file(source: Source, size: int, key: str) -> Path:
+    return packed_folder() / f"{_slug(source.name)}-{size}px-{key[:24]}.rows"
 
 
 def packed_folder() -> Path:
@@ -104,7 +135,7 @@ def packed_folder() -> Path:
 def clean(name: str | None = None) -> tuple[int, int]:
     """Remove the packed files of a source, or everything cached of any; returns files and bytes freed."""
     if name is not None:
-        files = list(packed_folder().glob(f"{_slug(name)}-*px-*.npy"))
+        files = list(packed_folder().glob(f"{_slug(name)}-*px-*"))
     else:
         folders = (packed_folder(), digests_folder(), index_folder())
         files = [file for folder in folders for file in folder.glob("*") if file.is_file()]

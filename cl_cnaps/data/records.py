@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from cl_cnaps.data.decoding import decode
-from cl_cnaps.data.digests import digest_of, remembered
+from cl_cnaps.data.digests import digest_of, remembered, version_of
 from cl_cnaps.data.examples import decode_example
 from cl_cnaps.data.layout import natural
 from cl_cnaps.data.source import CountedSource
@@ -75,7 +75,7 @@ class RecordSource(CountedSource):
     def digest(self) -> str:
         """Digest over the specification and the stored checksums of all records."""
         every = [file for class_id in sorted(self._files) for file in self._files[class_id]]
-        stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
+        stamps = [(file.name, *version_of(file.stat())) for file in every]
         signature = digest_of([self.spec.as_json(), *stamps])
         return remembered(self.path, signature, self._work_out_digest)
 

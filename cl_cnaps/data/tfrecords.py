@@ -6,7 +6,6 @@ CRC-32C.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import threading
@@ -18,7 +17,8 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
-from cl_cnaps.data.atomic import partial_file
+from cl_cnaps.data.digests import digest_of, version_of
+from cl_cnaps.data.row_files import keep_array, read_array
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.paths import cache_root
 
@@ -43,27 +43,19 @@ def write_records(file: Path, records: Iterable[bytes]) -> int:
 def record_index(file: Path) -> np.ndarray:
     """Offset and stored data checksum of each record: int64, N x 2. Reads headers only.
 
-    The index of a long file is kept in the cache folder, so that later processes map it instead of scanning.
+    The index of a long file is kept in the cache folder, so that later processes read it instead of scanning.
     """
     try:
         status = file.stat()
     except OSError as error:
         raise MissingDataError(f"{file} cannot be read ({error.strerror})") from error
-    key = f"{file.resolve()}\0{status.st_size}\0{status.st_mtime_ns}"
-    kept = index_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
-    try:
-        index: np.ndarray = np.load(kept, mmap_mode="r", allow_pickle=False)
+    key = digest_of([str(file.resolve()), version_of(status)])
+    kept = index_folder() / f"{key[:32]}.rows"
+    if (index := read_array(kept, key)) is not None:
         return index
-    except (OSError, ValueError, EOFError):
-        pass  # not kept yet, or damaged
     index = _scan(file, status.st_size)
     if len(index) >= _KEPT_INDEX:
-        try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with partial_file(kept) as partial, partial.open("wb") as out:
-                np.save(out, index, allow_pickle=False)
-        except OSError:
-            pass  # only time is lost where the cache cannot be written
+        keep_array(kept, key, index)
     return index
 
 

@@ -34,7 +34,7 @@ class KeptFeatures:
 
     def of(self, episode: Episode, device: torch.device, embed: Callable[[], Features]) -> Features:
         """The features of a task: those that are there, or else those that `embed` makes, which are kept."""
-        file = self.folder / f"{episode.digest()[:32]}.npy"
+        file = self.folder / f"{episode.digest()[:32]}.rows"
         support = len(episode.support)
         if (rows := read_features(file, support + len(episode.query))) is not None:
             rows = rows.to(device)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cl_cnaps.data.atomic import make_folder, partial_file
+from cl_cnaps.data.atomic import make_folder
+from cl_cnaps.data.row_files import keep_array, read_array
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.folding import FoldedNetwork
@@ -37,17 +36,13 @@ def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:
 
 def read_features(file: Path, images: int) -> Tensor | None:
     """The features in a file; None if it is not there or damaged."""
-    try:
-        rows = torch.from_numpy(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError):
-        return None
-    return rows if len(rows) == images else None
+    rows = read_array(file, f"{file.parent.name}/{file.stem}")
+    return torch.from_numpy(rows) if rows is not None and len(rows) == images else None
 
 
 def write_features(file: Path, rows_ND: Tensor) -> None:
     """Keep features; a full disk costs a later run its features, not this one its work."""
-    with suppress(OSError), partial_file(file) as partial, partial.open("wb") as opened:
-        np.save(opened, rows_ND.cpu().numpy(), allow_pickle=False)
+    keep_array(file, f"{file.parent.name}/{file.stem}", rows_ND.cpu().numpy())
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,7 @@ class KeptBatches:
         """Where the features of uint8 images under a network are, or will be."""
         digest = hashlib.sha256(images.cpu().contiguous().numpy().tobytes())
         digest.update(repr((tuple(images.shape), state_digest(network.network.state_dict()))).encode())
-        return self.folder / f"{digest.hexdigest()[:32]}.npy"
+        return self.folder / f"{digest.hexdigest()[:32]}.rows"
 
 
 def embed_or_find(

@@ -205,7 +205,7 @@ def test_kept_features_serve_every_model_that_shares_them(encoding: EncodingName
     seen = count_embeddings(protonet)
     assert rows(protonet, keep=True) == plain
     assert not seen
-    for file in tmp_path.glob("*/*.npy"):
+    for file in tmp_path.glob("*/*.rows"):
         file.write_bytes(file.read_bytes()[:-50])  # cut short: not to be taken for features
     assert rows(protonet, keep=True) == plain
     assert seen

@@ -44,7 +44,7 @@ def test_kept_features_serve_every_classifier_that_shares_them(
     plain = [scores(outcomes(model, coloured, None)) for model in (first, other)]
     assert plain[0] != plain[1]
     assert scores(outcomes(first, coloured, keep, workers=1)) == plain[0]
-    assert len(list(keep.glob("*/*.npy"))) == 8  # shapes x tasks
+    assert len(list(keep.glob("*/*.rows"))) == 8  # shapes x tasks
 
     def refuse(*_: object) -> None:
         raise AssertionError("embedded again")
@@ -67,6 +67,6 @@ def test_features_that_no_task_changes_are_not_kept_task_by_task(
 def test_a_file_cut_short_is_not_taken_for_features(coloured: EvaluationSet, tmp_path: Path) -> None:
     keep, model = tmp_path / "features", small_model("simple")
     plain = scores(outcomes(model, coloured, keep))
-    for file in keep.glob("*/*.npy"):
+    for file in keep.glob("*/*.rows"):
         file.write_bytes(file.read_bytes()[:-100])
     assert scores(outcomes(model, coloured, keep)) == plain
