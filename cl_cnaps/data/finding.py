@@ -12,15 +12,15 @@ from cl_cnaps.data.downloads import DOWNLOADS
 from cl_cnaps.data.fetch import fetch
 from cl_cnaps.data.folders import FolderSource
 from cl_cnaps.data.glyphs import GlyphSource
-from cl_cnaps.data.layout import by_folder
+from cl_cnaps.data.layout import by_folder, is_hidden, is_image
 from cl_cnaps.data.openers import OPENERS, opened
 from cl_cnaps.data.records import SPEC_FILE, RecordSource
 from cl_cnaps.data.registered import registered
 from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.data.torchvision_layouts import torchvision_source
 from cl_cnaps.data.trees import Tree, open_tree
-from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.paths import data_root
+from cl_cnaps.errors import BadInputError, MissingDataError, printable
+from cl_cnaps.paths import data_root, user_path
 
 
 def open_source(name: str, *, root: Path | None = None, download: bool = False) -> CountedSource:
@@ -34,9 +34,9 @@ def open_source(name: str, *, root: Path | None = None, download: bool = False) 
     """
     kind, colon, rest = name.partition(":")
     if colon and kind == "folder":
-        return open_path(Path(rest).expanduser())
+        return open_path(user_path(rest))
     if colon and kind == "records":
-        return _open_records(Path(rest).expanduser())
+        return _open_records(user_path(rest))
     if name in OPENERS:
         return opened(name)
     root = data_root() if root is None else root
@@ -91,7 +91,7 @@ def open_path(path: Path, name: str | None = None) -> CountedSource:
         return _open_records(path, name)
     source = _from_tree(open_tree(path), name or path.stem)
     classes = {class_name for split in source.splits for class_name in source.classes(split)}
-    source.origin = f"{path}: {total(source):,} images in {len(classes):,} classes"
+    source.origin = f"{path}: {total(source):,} images in {len(classes):,} classes{source.origin}"
     return source
 
 
@@ -123,7 +123,11 @@ def _from_tree(tree: Tree, name: str, known: KnownSet | None = None) -> CountedS
     files = tree.names()
     table = by_folder(files, tree.where, known.order if known else ())
     if table:
-        return FolderSource(name, "", tree, table, grey=known is not None and known.grey)
+        others = sorted(file for file in files if not is_image(file) and not is_hidden(file))
+        left_out = (
+            f", {len(others):,} files that are no images left out (the first: {others[0]})" if others else ""
+        )
+        return FolderSource(name, printable(left_out), tree, table, grey=known is not None and known.grey)
     if bitmap_files(tree):
         return BitmapSource(name, "", tree)
     raise BadInputError(

@@ -23,16 +23,22 @@ SPLIT_FOLDERS = {
 }
 """Names of top-level folders that are splits, and what the split is called; also their order."""
 
+_TEXT = 2**31  # longer than any number in a name
 _DIGITS_OR_NOT = re.compile(r"[0-9]+|[^0-9]+")
 
 Table = dict[str, dict[str, tuple[str, ...]]]
 """Split -> class -> the names of its files."""
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key under which 2 comes before 10."""
+def natural(name: str) -> tuple[tuple[int, str, str], ...]:
+    """Sort key under which 2 comes before 10; numbers are compared as digits, of which there may be thousands."""
     parts = _DIGITS_OR_NOT.findall(name)
-    return tuple((0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts)
+    numbers = (part.lstrip("0") if part[0] in "0123456789" else None for part in parts)
+    # A number is its length, then its digits; text comes after every number.
+    return tuple(
+        (_TEXT, "", part) if digits is None else (len(digits), digits, part)
+        for digits, part in zip(numbers, parts, strict=True)
+    )
 
 
 def by_folder(names: Iterable[str], where: Callable[[str], str], official_order: Sequence[str] = ()) -> Table:
@@ -43,7 +49,7 @@ def by_folder(names: Iterable[str], where: Callable[[str], str], official_order:
     class name, so Omniglot's classes are called Alphabet/character01. Hidden files and files that are not
     images are ignored; an image outside any class folder is an error.
     """
-    paths = [name.split("/") for name in sorted(filter(_is_image, names), key=natural)]
+    paths = [name.split("/") for name in sorted(filter(is_image, names), key=natural)]
     if not paths:
         return {}
     skipped = _shared_folders(paths)
@@ -59,6 +65,10 @@ def by_folder(names: Iterable[str], where: Callable[[str], str], official_order:
                 f"{where('/'.join(path))} lies outside any class folder; expected <class>/<image> or "
                 f"train/<class>/<image> and test/<class>/<image>"
             )
+        if class_name.encode(errors="replace").decode() != class_name:  # records and tables could not hold it
+            raise BadInputError(
+                f"the name of the folder {where('/'.join(path[:-1]))} is not UTF-8; rename it"
+            )
         table[split][class_name].append("/".join(path))
     order = class_order(official_order)
     return {
@@ -68,7 +78,7 @@ def by_folder(names: Iterable[str], where: Callable[[str], str], official_order:
     }
 
 
-def class_order(official: Sequence[str]) -> Callable[[str], tuple[int, tuple[tuple[int, int, str], ...]]]:
+def class_order(official: Sequence[str]) -> Callable[[str], tuple[int, tuple[tuple[int, str, str], ...]]]:
     """Sort key for class names: the official label order where the name is an official one, else natural."""
     places = {plain(name): place for place, name in enumerate(official)}
     return lambda name: (places.get(plain(name), len(places)), natural(name))
@@ -84,7 +94,8 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or "/." in name or "__MACOSX" in name
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
+    """Whether a file is called like an image and was not left behind by an operating system."""
     return name.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(name)
 
 

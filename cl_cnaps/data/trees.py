@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.data.digests import version_of
+from cl_cnaps.errors import BadInputError, MissingDataError, foreign
+from cl_cnaps.untrusted import MAX_FILE_BYTES, read_file
 
-MAX_ENTRY_BYTES = 2**31
-"""Largest file read from a zip."""
+MAX_FOLDERS = 1_000_000
+"""Most folders that one source may have: links between folders can make any number of a few."""
 
 SUSPICIOUS_BYTES, MAX_RATIO = 2**26, 200
 """A zip's file that grows beyond the first when unpacked may be at most so many times its packed size."""
@@ -50,7 +52,7 @@ def open_tree(path: Path) -> Tree:
         return DirectoryTree(path)
     if not path.exists():
         raise MissingDataError(f"{path} does not exist: a folder, or a zip of one, was expected there")
-    if not zipfile.is_zipfile(path):
+    if not path.is_file() or not zipfile.is_zipfile(path):
         raise BadInputError(f"{path} is neither a folder nor a readable zip file")
     return ZipTree(path)
 
@@ -62,25 +64,38 @@ class DirectoryTree:
         self.path = path
 
     def names(self) -> list[str]:
-        """Every file below the folder."""
+        """Every file below the folder; a folder that cannot be listed is an error, not empty."""
         found: list[str] = []
-        for folder, subfolders, files in os.walk(self.path, followlinks=True):
-            subfolders[:] = [name for name in sorted(subfolders) if not _leads_back(Path(folder, name))]
-            below = Path(folder).relative_to(self.path).as_posix()
-            found.extend(file if below == "." else f"{below}/{file}" for file in files)
+        folders: list[tuple[str, frozenset[tuple[int, int]]]] = [("", frozenset())]
+        for visited, (below, above) in enumerate(folders):  # grows while it is walked
+            if visited >= MAX_FOLDERS:
+                raise BadInputError(f"{self.path} has more than {MAX_FOLDERS:,} folders, links followed")
+            try:
+                status = (self.path / below).stat()
+                identity = (status.st_dev, status.st_ino)
+                if identity in above:
+                    continue  # a link to a folder that it lies in
+                with os.scandir(self.path / below) as entries:
+                    for entry in entries:
+                        name = f"{below}{entry.name}"
+                        if entry.is_dir():
+                            folders.append((f"{name}/", above | {identity}))
+                        else:
+                            found.append(name)
+            except OSError as error:
+                raise MissingDataError(
+                    f"the folder {self.path / below} cannot be read ({error.strerror}); make it readable or move it "
+                    f"elsewhere"
+                ) from error
         return found
 
     def read(self, name: str) -> bytes:
         """A file's content."""
-        return self.head(name, -1)
+        return read_file(self.path / name)
 
     def head(self, name: str, size: int) -> bytes:
-        """The first bytes of a file; all of them if `size` is negative."""
-        try:
-            with (self.path / name).open("rb") as file:
-                return file.read(size)
-        except OSError as error:
-            raise MissingDataError(f"{self.where(name)} cannot be read ({error.strerror})") from error
+        """The first bytes of a file."""
+        return read_file(self.path / name, size=size)
 
     def where(self, name: str) -> str:
         """The file's path."""
@@ -95,14 +110,12 @@ class DirectoryTree:
         """Names, sizes and times of change of all files."""
         crc = 0
         for name in sorted(self.names()):
-            status = (self.path / name).stat()
-            crc = zlib.crc32(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(), crc)
+            try:
+                version: object = version_of((self.path / name).stat())
+            except OSError:  # a link to nothing, which counts only if it is an image
+                version = None
+            crc = zlib.crc32(os.fsencode(f"{name}\0{version}\n"), crc)
         return f"{crc:08x}"
-
-
-def _leads_back(folder: Path) -> bool:
-    """Whether a folder is a link to one that it lies in: following it would never end."""
-    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 
 class ZipTree:
@@ -118,32 +131,41 @@ class ZipTree:
     def names(self) -> list[str]:
         """Every file in the zip."""
         # A zip that was added to may have a name twice; its last entry is the one that is read.
-        return list(dict.fromkeys(e.filename for e in self._open().infolist() if not e.is_dir()))
+        return list(
+            dict.fromkeys(e.filename for e in self._open().infolist() if not e.filename.endswith("/"))
+        )
 
     def read(self, name: str) -> bytes:
         """A file's content, its CRC checked; refused if it unpacks to suspiciously much."""
-        return self.head(name, -1)
+        return self._read(name, MAX_FILE_BYTES)
 
     def head(self, name: str, size: int) -> bytes:
-        """The first bytes of a file; all of them, their CRC checked, if `size` is negative."""
+        """The first bytes of a file."""
+        return self._read(name, size)
+
+    def _read(self, name: str, size: int) -> bytes:
         archive = self._open()
         try:
             entry = archive.getinfo(name)
-            packed = max(entry.compress_size, 1)
-            if entry.file_size > MAX_ENTRY_BYTES or (
-                entry.file_size > SUSPICIOUS_BYTES and entry.file_size > MAX_RATIO * packed
-            ):
-                raise BadInputError(
-                    f"{self.where(name)} unpacks from {packed:,} to {entry.file_size:,} bytes: "
-                    f"refused as a zip bomb"
-                )
-            with archive.open(entry) as file:
-                return file.read(size)
         except KeyError:
             raise MissingDataError(f"{self.where(name)} does not exist") from None
-        # RuntimeError: encrypted, or (as NotImplementedError) a compression this Python lacks.
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-            raise BadInputError(f"{self.where(name)} cannot be read: {error}") from error
+        packed = max(min(entry.compress_size, self.path.stat().st_size), 1)
+        if entry.file_size > MAX_FILE_BYTES or (
+            entry.file_size > SUSPICIOUS_BYTES and entry.file_size > MAX_RATIO * packed
+        ):
+            raise BadInputError(
+                f"{self.where(name)} unpacks from {packed:,} to {entry.file_size:,} bytes: refused as a zip bomb"
+            )
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BadInputError(
+                f"{self.where(name)} is packed by a method that is not read here: use deflate"
+            )
+        # Asked for so many bytes, and not for all, zipfile unpacks no more even if the zip's directory lies.
+        with foreign(self.where(name), "cannot be read"), archive.open(entry) as file:
+            content = file.read(min(size, entry.file_size))
+        if len(content) < min(size, entry.file_size):
+            raise BadInputError(f"{self.where(name)}: cannot be read (it is cut short)")
+        return content
 
     def where(self, name: str) -> str:
         """The zip's path and the file's name in it."""
@@ -163,9 +185,7 @@ class ZipTree:
         # Two threads that come here at once may each open the zip; either handle will do.
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
-            try:
+            with foreign(str(self.path), "cannot be opened as a zip file"):
                 opened = (os.getpid(), zipfile.ZipFile(self.path))
-            except (OSError, zipfile.BadZipFile) as error:
-                raise BadInputError(f"{self.path} cannot be opened as a zip file: {error}") from error
             self._opened = opened
         return opened[1]

@@ -58,7 +58,7 @@ def test_a_damaged_entry_is_named_and_never_returned(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[content.index(b"IDAT") + 8] ^= 1
     file.write_bytes(content)
-    with pytest.raises(BadInputError, match=r"set\.zip:cat/0\.png cannot be read"):
+    with pytest.raises(BadInputError, match=r"set\.zip:cat/0\.png: cannot be read"):
         open_tree(file).read("cat/0.png")
 
 
