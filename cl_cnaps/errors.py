@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,10 @@ def foreign(where: str, problem: str = "damaged") -> Iterator[None]:
         yield
     except ClCnapsError:
         raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # where it was to be written, nothing of the bytes
+            raise
+        raise BadInputError(f"{where}: {problem} ({reason(error)})") from error
     except Exception as error:  # parsers raise nearly anything on damaged or hostile bytes
         raise BadInputError(f"{where}: {problem} ({reason(error)})") from error
 

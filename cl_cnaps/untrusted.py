@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -27,7 +26,6 @@ def below(root: Path, name: str) -> Path:
         or windows.drive
         or "\\" in name
         or "\0" in name
-        or any(len(os.fsencode(part)) > 200 for part in path.parts)  # a suffix may follow
     ):
         raise BadInputError(f"{name!r} cannot be the name of a file or folder below {root}: choose another")
     return root / path

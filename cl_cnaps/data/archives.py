@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zipfile
-import zlib
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Protocol
 
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.errors import BadInputError, foreign
+from cl_cnaps.untrusted import below
 
 MAX_BYTES = 64 * 2**30
 """Most that one archive may unpack to: more than any known set."""
@@ -29,18 +29,16 @@ def unpack(archive: Path, folder: Path) -> None:
 
     Only files and folders are unpacked: links, devices and names that lead out of the folder are refused.
     """
-    try:
+    with foreign(str(archive)):
         if archive.name.endswith(".zip"):
             _unpack_zip(archive, folder)
         elif archive.name.endswith((".tar", ".tar.gz", ".tgz")):
             _unpack_tar(archive, folder)
         elif archive.name.endswith(".gz"):
             with gzip.open(archive) as packed:
-                _copy(packed, _target(archive, folder, archive.stem), _allowed(archive))
+                _copy(packed, below(folder, archive.stem), _allowed(archive))
         else:
             raise BadInputError(f"{archive}: not a kind of archive that is unpacked here")
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(f"{archive} is damaged: {error}") from error
 
 
 def _unpack_zip(archive: Path, folder: Path) -> None:
@@ -79,19 +77,10 @@ def _allowed(archive: Path) -> int:
 
 
 def _target(archive: Path, folder: Path, name: str) -> Path:
-    """The file's place in the folder; a name that leads elsewhere on any system is refused."""
-    path = PurePosixPath(name)
-    windows = PureWindowsPath(name)
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or windows.drive
-        or "\\" in name
-        or "\0" in name
-        or not path.parts
-    ):
-        raise BadInputError(f"{archive}: {name!r} would be written outside its folder: refused")
-    return folder / path
+    try:
+        return below(folder, name)
+    except BadInputError as error:
+        raise BadInputError(f"{archive}: {error}") from None
 
 
 def _copy(packed: _Readable, target: Path, limit: int) -> None:

@@ -57,7 +57,7 @@ def partial_folder(parent: Path, name: str) -> Iterator[Path]:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other process holds the lock beside `path`, and hold it; a process that dies lets go of it."""
-    make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.parent / f".{path.name}.lock"):
         yield
 

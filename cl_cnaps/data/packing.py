@@ -18,6 +18,7 @@ from cl_cnaps.data.row_files import DamagedRowsError, RowFile, new_rows, open_ro
 from cl_cnaps.data.source import Source, check_indices, total
 from cl_cnaps.data.tfrecords import index_folder
 from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.memory import check_memory
 from cl_cnaps.paths import cache_root
 
 _CHUNK = 256  # images decoded between two reports of progress
@@ -53,6 +54,10 @@ class PackedSource:
         if size != self._size:
             return self._source.images(split, class_name, indices, size)
         check_indices(self, split, class_name, indices)
+        check_memory(
+            6 * len(indices) * size**2,
+            f"reading {len(indices):,} images of {self.name} at {size} x {size} pixels",
+        )
         rows = self._starts[split, class_name] + np.asarray(indices, dtype=np.int64)
         try:
             pixels = self._opened().read(rows)

@@ -14,6 +14,7 @@ from cl_cnaps.data.spec import DatasetSpec
 from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.data.spec_making import by_fractions
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.untrusted import below
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def plan_conversion(
         spec = _published(source.name, specs)
     if spec is None:
         spec = _dealt_out(source.name, counts, specs, fractions, seed)
-    folder = out / spec.name
+    folder = below(out, spec.name)
     if folder.exists():
         raise BadInputError(f"{folder} exists; records are only written to a new folder")
     known = known_set(source.name)

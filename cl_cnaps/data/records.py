@@ -15,7 +15,7 @@ from cl_cnaps.data.layout import natural
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec
 from cl_cnaps.data.spec_files import read_spec
-from cl_cnaps.data.tfrecords import RecordReader, record_index
+from cl_cnaps.data.tfrecords import SMALLEST_RECORD, RecordReader, record_index
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 SPEC_FILE = "dataset_spec.json"
@@ -44,6 +44,16 @@ class RecordSource(CountedSource):
         }
         super().__init__(name or self.spec.name, str(path), counts, complete)
         self._files = record_files(path, self.spec)
+        for (
+            class_id,
+            files,
+        ) in self._files.items():  # before anything is drawn from as many images as it names
+            records = sum(file.stat().st_size for file in files) // SMALLEST_RECORD
+            if self.spec.images(class_id) > records:
+                raise BadInputError(
+                    f"{path / SPEC_FILE}: class {class_id} has {self.spec.images(class_id):,} images; its record "
+                    f"files can hold {records:,} at the most"
+                )
         self._reader = RecordReader()
         self._indexes: dict[int, list[np.ndarray]] = {}
 

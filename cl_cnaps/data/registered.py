@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 
-from cl_cnaps.data.atomic import write_text
+from cl_cnaps.data.atomic import locked, write_text
 from cl_cnaps.data.catalog import known_set
-from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.errors import BadInputError, ClCnapsError, foreign, reason
+from cl_cnaps.untrusted import read_json
 
 FILE = "sources.json"
 
@@ -18,11 +19,9 @@ def registered(root: Path) -> dict[str, Path]:
     file = root / FILE
     if not file.is_file():
         return {}
-    try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
+    entries = read_json(file)
+    with foreign(str(file), "damaged; mend or remove it"):
         return {str(name): Path(path) for name, path in entries.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise BadInputError(f"{file} is damaged ({error}); mend or remove it") from error
 
 
 def check_name(name: str) -> None:
@@ -36,18 +35,18 @@ def check_name(name: str) -> None:
 def register(name: str, path: Path, root: Path, *, replace: bool = False) -> None:
     """Note that `name` means what is at `path`."""
     check_name(name)
-    entries = registered(root)
-    if name in entries and not replace:
-        raise BadInputError(
-            f"{name} is registered already, as {entries[name]}; choose another or use --replace"
-        )
-    entries[name] = path.resolve()
-    text = json.dumps({entry: str(entries[entry]) for entry in sorted(entries)}, indent=2) + "\n"
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        write_text(root / FILE, text)
+        with locked(root / FILE):  # of two that register at once, neither may write over the other's
+            entries = registered(root)
+            if name in entries and not replace:
+                raise BadInputError(
+                    f"{name} is registered already, as {entries[name]}; choose another or use --replace"
+                )
+            entries[name] = path.resolve()
+            text = json.dumps({entry: str(entries[entry]) for entry in sorted(entries)}, indent=2) + "\n"
+            write_text(root / FILE, text)
     except OSError as error:
         raise ClCnapsError(
-            f"{root / FILE} cannot be written ({error.strerror}). Set CL_CNAPS_DATA to a folder of yours, or "
+            f"{root / FILE} cannot be written ({reason(error)}). Set CL_CNAPS_DATA to a folder of yours, or "
             f"name the images as folder:{path} where a source is asked for"
         ) from error

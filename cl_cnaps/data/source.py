@@ -11,6 +11,7 @@ from PIL import Image
 
 from cl_cnaps.data.decoding import as_tensor, encode_png
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.memory import check_memory
 
 Counts = Mapping[str, Mapping[str, int]]
 """Split name -> class name -> number of images, both in their stable order."""
@@ -93,6 +94,10 @@ class CountedSource(ABC):
         """The images at these indices: uint8, N x 3 x size x size, RGB."""
         check_indices(self, split, class_name, indices)
         check_size(size)
+        check_memory(
+            6 * len(indices) * size**2,  # once as images and once in the array that joins them
+            f"reading {len(indices):,} images of {self.name} at {size} x {size} pixels",
+        )
         if not len(indices):
             return torch.empty((0, 3, size, size), dtype=torch.uint8)
         return torch.stack([as_tensor(self.image(split, class_name, int(i)), size) for i in indices])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,7 +10,8 @@ from typing import Any, NoReturn
 
 from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec, Images, Superclass
 from cl_cnaps.data.wordnet import Graph, Synset, leaves, spanned
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.untrusted import read_json
 
 
 def read_spec(file: Path) -> DatasetSpec:
@@ -53,14 +53,7 @@ def read_leaf_images(file: Path) -> dict[str, int]:
 
 
 def _read_object(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MissingDataError(
-            f"{file} cannot be read ({error.strerror}); a Meta-Dataset specification was expected"
-        ) from None
-    except ValueError as error:
-        raise BadInputError(f"not a JSON file ({error}); fetch or convert it again") from None
+    content = read_json(file)
     if not isinstance(content, dict):
         raise BadInputError(f"holds a JSON {type(content).__name__}; an object is needed")
     return content

@@ -26,6 +26,9 @@ MAX_OPEN = 32
 """Files a reader keeps open: half of the lowest limit in use (64)."""
 
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
+SMALLEST_RECORD = _HEAD.size + _TAIL.size
+"""Bytes of a record without data."""
+
 _KEPT_INDEX = 256  # a shorter file is scanned faster than its index is found
 
 

@@ -15,7 +15,8 @@ from cl_cnaps.data.folders import FolderSource
 from cl_cnaps.data.layout import Table, natural
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.trees import DirectoryTree
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.errors import MissingDataError, foreign
+from cl_cnaps.untrusted import MAX_TEXT_BYTES, below, read_file
 
 
 def torchvision_source(known: KnownSet, root: Path) -> CountedSource | None:
@@ -42,26 +43,23 @@ def traffic_signs(folder: Path) -> Table:
     labels = folder / "GT-final_test.csv"
     if not labels.is_file():
         raise MissingDataError(f"{labels} does not exist, so the test signs in {folder} have no classes")
-    rows = csv.DictReader(labels.read_text().splitlines(), delimiter=";", skipinitialspace=True)
-    try:
-        test = [(f"{int(row['ClassId']):05d}", f"GTSRB/Final_Test/Images/{row['Filename']}") for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{labels} is damaged ({error}); fetch the set again") from error
+    with foreign(str(labels), "damaged; fetch the set again"):
+        lines = read_file(labels, MAX_TEXT_BYTES).decode().splitlines()
+        rows = csv.DictReader(lines, delimiter=";", skipinitialspace=True)
+        images = Path("GTSRB/Final_Test/Images")
+        test = [(f"{int(row['ClassId']):05d}", below(images, row["Filename"]).as_posix()) for row in rows]
     return {"train": _sorted(train), "test": _sorted(test)}
 
 
 def flowers(folder: Path) -> Table:
     """Oxford Flowers below torchvision's `flowers-102` folder; a class is called by its label, 1 to 102."""
     from scipy.io import loadmat  # type: ignore[import-untyped]
-    from scipy.io.matlab import MatReadError  # type: ignore[import-untyped]
 
     file = folder / "imagelabels.mat"
     if not file.is_file():
         raise MissingDataError(f"{file} does not exist, so the flowers in {folder} have no names")
-    try:
+    with foreign(str(file), "damaged; fetch the set again"):
         labels = loadmat(str(file), squeeze_me=True)["labels"].tolist()
-    except (MatReadError, OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{file} is damaged ({error}); fetch the set again") from error
     numbered = enumerate(labels, start=1)
     return {"all": _sorted((str(label), f"jpg/image_{number:05d}.jpg") for number, label in numbered)}
 

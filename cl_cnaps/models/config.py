@@ -16,6 +16,9 @@ from cl_cnaps.models.variants import ModelName, Variant, chosen_model, refines
 __all__ = ["CnapsConfig", "ModelName", "Variant", "refinement_bounds"]
 
 
+_MOST_STEPS = 1000  # of refinement, taken whether anything changes or not: the paper takes 2
+
+
 @dataclass(frozen=True)
 class CnapsConfig:
     """The configuration of one model; impossible settings are refused when it is made."""
@@ -58,6 +61,10 @@ class CnapsConfig:
             raise BadInputError(f"beta must be positive and finite, got {self.beta}")
         if self.refine_max != "unbounded" and not isinstance(self.refine_max, int):
             raise BadInputError(f"refine_max is a whole number or unbounded, got {self.refine_max!r}")
+        if self.refine_min > _MOST_STEPS:
+            raise BadInputError(
+                f"refine_min is {self.refine_min:,}; at most {_MOST_STEPS:,} steps can be required"
+            )
         if self.refine_min < 0 or (isinstance(self.refine_max, int) and self.refine_min > self.refine_max):
             raise BadInputError(
                 f"refinement needs 0 <= refine_min <= refine_max, got {self.refine_min} and {self.refine_max}"

@@ -12,6 +12,7 @@ data = "continual.toml"
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -149,9 +150,13 @@ def _paper(content: Any, where: str) -> Paper:
         raise BadInputError(f"{where}.labels must be a list of the paper's LaTeX labels, got {labels!r}")
     if data is not None:
         file = resources.files("cl_cnaps.results.paper").joinpath(str(data))
-        if not str(data).endswith(".toml") or not file.is_file():
+        if not isinstance(data, str) or "/" in data or not data.endswith(".toml") or not file.is_file():
             raise BadInputError(f"{where}.data: there is no {data!r} in cl_cnaps/results/paper")
     return Paper(tuple(labels), data, trained_on)
+
+
+MAX_RUNS = 100_000
+"""Most runs of one recipe: more were never meant."""
 
 
 def _grids(content: Any, where: str) -> tuple[Grid, ...]:
@@ -171,6 +176,8 @@ def _grids(content: Any, where: str) -> tuple[Grid, ...]:
             for value in values:
                 _scalar(value, f"{place}.{name}")
         grids.append(axes)
+    if (runs := sum(math.prod(map(len, grid.values())) for grid in grids)) > MAX_RUNS:
+        raise BadInputError(f"{where} multiplies out to {runs:,} runs; at most {MAX_RUNS:,} are run")
     return tuple(grids)
 
 

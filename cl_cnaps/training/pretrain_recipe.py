@@ -11,6 +11,7 @@ from typing import Any
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.training.recipe import SourcePart
 from cl_cnaps.training.tables import checked, read_toml
+from cl_cnaps.untrusted import below
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class PretrainRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        below(Path("--out"), self.name)
         for name in ("epochs", "batch_size", "drop_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"{name} is {getattr(self, name)}; at least 1 is needed")

@@ -15,6 +15,7 @@ from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.models.variants import chosen_model
 from cl_cnaps.training.tables import checked, from_table, read_toml
+from cl_cnaps.untrusted import below
 
 HELD_OUT = ("mnist", "cifar10", "cifar100", "traffic_sign")
 """What the paper tests out of domain, and so no recipe trains on unless it says so."""
@@ -177,6 +178,7 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        below(Path("--out"), self.name)
         names = [part.name for part in self.sources]
         if len(set(names)) != len(names):
             raise BadInputError(f"recipe {self.name}: a source is named twice: {', '.join(names)}")

@@ -50,7 +50,7 @@ def test_names_that_lead_out_are_refused_before_anything_is_written(
         zip_of(file, **{"good.txt": b"good", name: b"evil"})
     else:
         tar_of(file, (tarfile.TarInfo("good.txt"), b"good"), (tarfile.TarInfo(name), b"evil"))
-    with pytest.raises(BadInputError, match="outside its folder: refused"):
+    with pytest.raises(BadInputError, match="cannot be the name of a file"):
         unpack(file, tmp_path / "in" / "side")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
 
@@ -82,7 +82,7 @@ def test_bombs_are_refused(tmp_path: Path, kind: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.gz"])
 def test_damaged_archives_are_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x1f\x8bnothing")
-    with pytest.raises(BadInputError, match=f"{name} is damaged"):
+    with pytest.raises(BadInputError, match=f"{name}: damaged"):
         unpack(tmp_path / name, tmp_path / "x")
     (tmp_path / "a.rar").touch()
     with pytest.raises(BadInputError, match="not a kind of archive"):

@@ -130,7 +130,7 @@ def test_an_archive_that_leads_out_is_refused_and_nothing_is_left(
     site: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_tar(site, "../../escaped", monkeypatch)
-    with pytest.raises(BadInputError, match="outside its folder: refused"):
+    with pytest.raises(BadInputError, match="cannot be the name of a file"):
         fetch("cifar10", tmp_path / "root")
     assert list((tmp_path / "root").iterdir()) == []
     assert not list(tmp_path.rglob("escaped"))

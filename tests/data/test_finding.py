@@ -88,7 +88,7 @@ def test_names_that_would_hide_others_or_break_commands_are_refused(tmp_path: Pa
         with pytest.raises(BadInputError, match="cannot be a name"):
             register(name, tmp_path, tmp_path)
     (tmp_path / "sources.json").write_text("[")
-    with pytest.raises(BadInputError, match=r"sources\.json is damaged"):
+    with pytest.raises(BadInputError, match=r"sources\.json: not a JSON file"):
         open_source("anything", root=tmp_path)
 
 
@@ -142,7 +142,7 @@ def test_flowers_in_torchvisions_layout(tmp_path: Path) -> None:
     assert {name: source.count("all", name) for name in source.classes("all")} == {"2": 1, "10": 2}
     assert source.where("all", "10", 1).endswith("image_00003.jpg")
     (base / "imagelabels.mat").write_bytes(b"damaged")
-    with pytest.raises(BadInputError, match=r"imagelabels\.mat is damaged"):
+    with pytest.raises(BadInputError, match=r"imagelabels\.mat: damaged"):
         open_source("vgg_flower", root=tmp_path)
 
 
