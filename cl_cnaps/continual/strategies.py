@@ -1,7 +1,6 @@
 """CNAPS as Avalanche strategies: `strategy.train(experience)`, `strategy.eval(stream)`, any plugin or logger.
 
-These are SupervisedTemplates without an optimizer, as Avalanche's StreamingLDA is. One pass over an experience, in
-the loader's order and without oversampling, because statistics must count every image once.
+One pass over an experience, in the loader's order and without oversampling: statistics count every image once.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 
-from cl_cnaps.continual.batches import as_images, experience_images, plain_loader, task_of
+from cl_cnaps.continual.batches import as_images, experience_images, task_of
 from cl_cnaps.continual.continual_cnaps import ClassIds, ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.memory import ClassKey
+from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel, ModelName
@@ -25,7 +24,7 @@ from cl_cnaps.models.loading import load_model
 QueryScope = Literal["task", "stream"]
 
 
-class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has no types
+class CnapsStrategy(OnePassStrategy):
     """Learns class statistics under a moving, first or averaging task encoding; predicts with one or many heads.
 
     The model must be given images in [0, 1] (as `ToTensor` makes them) or uint8, grey or RGB, of any size: it
@@ -100,58 +99,18 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
         assert isinstance(self.model, ContinualCnaps)
         return self.model
 
-    # Training: one pass that counts every image once.
+    def learn_batches(self, batches: Sequence[Any]) -> Tensor:
+        """Learn the experience; its logits are those of the stored classes, without refinement.
 
-    def make_optimizer(self, **_: Any) -> None:
-        """Nothing is optimised."""
-
-    def model_adaptation(self, model: nn.Module | None = None) -> nn.Module:
-        """The model as it is: Avalanche's own adaptation would let evaluation data grow it."""
-        return (self.model if model is None else model).to(self.device)
-
-    def check_model_and_optimizer(self, **_: Any) -> None:
-        """Put the model on its device; there is no optimizer to reset."""
-        self.model = self.model_adaptation()
-
-    def make_train_dataloader(self, **loader: Any) -> None:
-        """Every image once, in order: Avalanche's balanced loader repeats images of smaller tasks."""
-        self.dataloader = plain_loader(self.adapted_dataset, self.train_mb_size, loader)
-
-    def make_eval_dataloader(self, **loader: Any) -> None:
-        """Every image once, in order."""
-        self.dataloader = plain_loader(self.adapted_dataset, self.eval_mb_size, loader)
-
-    def training_epoch(self, **kwargs: Any) -> None:
-        """Learn the experience as a whole, then show plugins its batches with the model's answers.
-
-        Those answers are of the stored classes, without refinement: the images are labelled, so there is nothing to
-        refine on.
+        Its images are labelled, so there is nothing to refine on.
         """
-        batches = list(self.dataloader)
-        if not batches:
-            raise BadInputError(
-                f"experience {self.experience.current_experience} has no images to learn from"
-            )
         images = torch.cat([as_images(batch[0]) for batch in batches])
         labels = torch.cat([batch[1] for batch in batches])
         task = task_of(self.experience, batches)
         features = self.learner.learn(images, labels, task, self._queries_of_this_task())
         self.learner.experiences.add(_number(self.experience))
         keys = self._competing(task)
-        outputs = self._by_column(self.learner.stored_logits(features, keys), keys, task, labels)
-        for self.mbatch, output in _with_parts(batches, outputs):
-            self._unpack_minibatch()
-            self._before_training_iteration(**kwargs)
-            self.loss = self._make_empty_loss()
-            self._before_forward(**kwargs)
-            self.mb_output = output
-            self._after_forward(**kwargs)
-            self.loss = self.loss + self.criterion()
-            self._before_backward(**kwargs)
-            self._after_backward(**kwargs)
-            self._before_update(**kwargs)
-            self._after_update(**kwargs)
-            self._after_training_iteration(**kwargs)
+        return self._by_column(self.learner.stored_logits(features, keys), keys, task, labels)
 
     def _queries_of_this_task(self) -> Tensor | None:
         """The unlabelled images of the current task's queries."""
@@ -196,7 +155,7 @@ class CnapsStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has 
         if (logits_QK := self._refined.get(id(self.experience))) is None:
             logits_QK = self._answer(torch.cat([as_images(batch[0]) for batch in batches]), keys)
         outputs = self._by_column(logits_QK, keys, task, torch.cat([batch[1] for batch in batches]))
-        for self.mbatch, output in _with_parts(batches, outputs):
+        for self.mbatch, output in with_parts(batches, outputs):
             self._unpack_minibatch()
             self._before_eval_iteration(**kwargs)
             self._before_eval_forward(**kwargs)
@@ -292,8 +251,3 @@ def _number(experience: Any) -> int:
     except ValueError:  # Avalanche hides it in streams without task boundaries
         whole = experience
     return int(whole.current_experience)
-
-
-def _with_parts(batches: Sequence[Any], outputs: Tensor) -> Iterable[tuple[Any, Tensor]]:
-    """Each batch with its rows of the outputs."""
-    return zip(batches, torch.split(outputs, [len(batch[1]) for batch in batches]), strict=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from cl_cnaps.continual.baselines.closed_form_settings import ClosedFormSettings, ProbeSettings
+from cl_cnaps.continual.baselines.feature_strategy import FeatureLearner
 from cl_cnaps.continual.baselines.fecam import FecamLearner
 from cl_cnaps.continual.baselines.inputs import (
     FeatureFunction,
@@ -65,6 +67,8 @@ def learner(
             return StreamingLdaLearner(name, inputs, settings, seed, device)
         case FecamSettings():
             return FecamLearner(name, inputs, settings, seed, device)
+        case ClosedFormSettings() | ProbeSettings():
+            return FeatureLearner(name, inputs, settings, seed, device)
         case NcmSettings():
             return NearestMeanLearner(name, inputs, settings, seed, device)
         case _:

@@ -8,6 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from cl_cnaps.continual.baselines import settings as settings_module
+from cl_cnaps.continual.baselines.closed_form_settings import (
+    ClosedFormSettings,
+    CosineHead,
+    FirstSessionSettings,
+    FourierMap,
+    ProbeSettings,
+    ReluMap,
+    RidgeHead,
+)
 from cl_cnaps.continual.baselines.settings import NetworkSettings, Settings, with_changes
 from cl_cnaps.errors import BadInputError
 
@@ -90,7 +99,7 @@ BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(
             settings_module.LwfSettings(),
         ),
         "slda": BaselineInfo(
-            "Streaming linear discriminant analysis: class means and one running covariance.",
+            "Streaming linear discriminant analysis: class means and one running covariance, OAS shrinkage.",
             "Hayes and Kanan, Lifelong Machine Learning with Deep Streaming LDA, CVPR Workshops 2020",
             ("features",),
             settings_module.SldaSettings(),
@@ -106,6 +115,60 @@ BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(
             "Goswami et al., FeCAM, NeurIPS 2023",
             ("features",),
             settings_module.FecamSettings(),
+        ),
+        "simplecil": BaselineInfo(
+            "The class mean with the largest cosine.",
+            "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
+            ("features",),
+            ClosedFormSettings(head=CosineHead()),
+        ),
+        "lda": BaselineInfo(
+            "Linear discriminant analysis: class means and one covariance, OAS shrinkage.",
+            "Chen et al., Shrinkage Algorithms for MMSE Covariance Estimation, TSP 2010",
+            ("features",),
+            ClosedFormSettings(),
+        ),
+        "ridge": BaselineInfo(
+            "Ridge regression onto the classes; its strength is chosen on held-out support images.",
+            "Hoerl and Kennard, Ridge Regression, Technometrics 1970",
+            ("features",),
+            ClosedFormSettings(head=RidgeHead()),
+        ),
+        "ranpac": BaselineInfo(
+            "Ridge regression on 10,000 random ReLU features (RanPAC, without tuning the backbone).",
+            "McDonnell et al., RanPAC, NeurIPS 2023",
+            ("features",),
+            ClosedFormSettings(map=ReluMap(), head=RidgeHead()),
+        ),
+        "acil": BaselineInfo(
+            "Ridge regression of strength 0.1 on 8,192 random ReLU features (analytic class-incremental learning).",
+            "Zhuang et al., ACIL, NeurIPS 2022",
+            ("features",),
+            ClosedFormSettings(map=ReluMap(width=8192, draw="uniform"), head=RidgeHead(strength=0.1)),
+        ),
+        "klda": BaselineInfo(
+            "LDA on 5,000 random Fourier features; their gamma is chosen on held-out support images.",
+            "Momeni et al., Continual Learning Using a Kernel-Based Method over Foundation Models, AAAI 2025",
+            ("features",),
+            ClosedFormSettings(map=FourierMap(width=5000, gamma="held-out")),
+        ),
+        "randumb": BaselineInfo(
+            "LDA on 10,000 random Fourier features, OAS shrinkage.",
+            "Prabhu et al., RanDumb, NeurIPS 2024",
+            ("features",),
+            ClosedFormSettings(map=FourierMap()),
+        ),
+        "fsa-film": BaselineInfo(
+            "FiLM tuned by gradient steps on the first task; then LDA with S + I.",
+            "Panos et al., First Session Adaptation, ICCV 2023",
+            ("features",),
+            FirstSessionSettings(),
+        ),
+        "joint-probe": BaselineInfo(
+            "Logistic regression on the features of all tasks so far, which it keeps: an upper bound.",
+            "the upper bound of a linear head",
+            ("features",),
+            ProbeSettings(),
         ),
         "pixel-ncm": BaselineInfo(
             "Nearest class mean of the raw pixels: what is there without any network.",

@@ -29,13 +29,7 @@ class NcmSettings(StatisticsSettings):
 
 @dataclass(frozen=True)
 class SldaSettings(StatisticsSettings):
-    """Streaming LDA."""
-
-    shrinkage: float = 0.01
-    """Weight of the identity in the covariance; the paper's 1e-4 is for far more images than features."""
-
-    def __post_init__(self) -> None:
-        _require(0 < self.shrinkage < 1, "shrinkage", self.shrinkage, "between 0 and 1")
+    """Streaming LDA. Its shrinkage is analytic (OAS), made anew at every task."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +42,9 @@ class FecamSettings(StatisticsSettings):
     """Take the square root of the features; needs features that are not negative, as after a ReLU."""
 
     def __post_init__(self) -> None:
-        _require(self.shrink_diagonal > 0, "shrink_diagonal", self.shrink_diagonal, "above 0")
+        require(self.shrink_diagonal > 0, "shrink_diagonal", self.shrink_diagonal, "above 0")
         found = self.shrink_off_diagonal
-        _require(
-            0 <= found <= self.shrink_diagonal, "shrink_off_diagonal", found, "from 0 to shrink_diagonal"
-        )
+        require(0 <= found <= self.shrink_diagonal, "shrink_off_diagonal", found, "from 0 to shrink_diagonal")
 
 
 @dataclass(frozen=True)
@@ -69,16 +61,16 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "hidden"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        _require(
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(
             self.competing in get_args(Competing),
             "competing",
             self.competing,
             f"one of {get_args(Competing)}",
         )
         known = get_args(Architecture)
-        _require(self.architecture in known, "architecture", self.architecture, f"one of {known}")
+        require(self.architecture in known, "architecture", self.architecture, f"one of {known}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,7 @@ class ReplaySettings(NetworkSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.memory >= 1, "memory", self.memory, "at least 1")
+        require(self.memory >= 1, "memory", self.memory, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ class PenaltySettings(NetworkSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.strength >= 0, "strength", self.strength, "0 or more")
+        require(self.strength >= 0, "strength", self.strength, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -123,7 +115,7 @@ class SiSettings(PenaltySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.damping > 0, "damping", self.damping, "above 0")
+        require(self.damping > 0, "damping", self.damping, "above 0")
 
 
 @dataclass(frozen=True)
@@ -138,8 +130,8 @@ class RwalkSettings(PenaltySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(0 < self.fisher_rate <= 1, "fisher_rate", self.fisher_rate, "above 0 and at most 1")
-        _require(self.interval >= 1, "interval", self.interval, "at least 1")
+        require(0 < self.fisher_rate <= 1, "fisher_rate", self.fisher_rate, "above 0 and at most 1")
+        require(self.interval >= 1, "interval", self.interval, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -151,7 +143,7 @@ class LwfSettings(PenaltySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.temperature > 0, "temperature", self.temperature, "above 0")
+        require(self.temperature > 0, "temperature", self.temperature, "above 0")
 
 
 @dataclass(frozen=True)
@@ -172,8 +164,8 @@ class VclSettings(PenaltySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("prior_deviation", "initial_deviation", "deviation_rate"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        _require(self.samples >= 1, "samples", self.samples, "at least 1")
+            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        require(self.samples >= 1, "samples", self.samples, "at least 1")
 
 
 Settings = StatisticsSettings | NetworkSettings
@@ -196,6 +188,7 @@ def with_changes(name: str, defaults: _Chosen, changes: dict[str, Any]) -> _Chos
     return replace(defaults, **changes)
 
 
-def _require(holds: bool, name: str, found: object, wanted: str) -> None:
+def require(holds: bool, name: str, found: object, wanted: str) -> None:
+    """Refuse a setting unless it holds."""
     if not holds:
         raise BadInputError(f"setting {name} must be {wanted}, not {found!r}")

@@ -7,17 +7,18 @@ from avalanche.training.supervised import StreamingLDA
 from torch import Tensor, nn
 
 from cl_cnaps.continual.baselines.benchmark import avalanche_benchmark
+from cl_cnaps.continual.baselines.discriminant import oas_shrinkage
 from cl_cnaps.continual.baselines.inputs import StreamInputs
 from cl_cnaps.continual.baselines.learner import BaselineLearner
+from cl_cnaps.continual.baselines.moments import solve_positive
 from cl_cnaps.continual.baselines.settings import SldaSettings
-from cl_cnaps.errors import ClCnapsError
 
 
 class StreamingLdaLearner(BaselineLearner):
     """Avalanche's StreamingLDA behind the learner's interface."""
 
     def __init__(
-        self, name: str, inputs: StreamInputs, settings: SldaSettings, seed: int, device: torch.device
+        self, name: str, inputs: StreamInputs, _settings: SldaSettings, seed: int, device: torch.device
     ) -> None:
         super().__init__(name, inputs, seed, device)
         self._experiences = avalanche_benchmark(inputs).train_stream
@@ -26,7 +27,6 @@ class StreamingLdaLearner(BaselineLearner):
             criterion=nn.CrossEntropyLoss(),
             input_size=inputs.support[0].shape[1],
             num_classes=len(inputs.class_ids),
-            shrinkage_param=settings.shrinkage,
             # One batch per experience: the loop scores each batch before learning it, which would
             # otherwise mean one more inverse per batch.
             train_mb_size=max(len(support) for support in inputs.support),
@@ -46,14 +46,13 @@ class StreamingLdaLearner(BaselineLearner):
         # by Cholesky in float64, which takes a tenth of the time of its pseudo-inverse, and never when predicting.
         strategy.prev_num_updates = strategy.num_updates
         strategy.train(self._experiences[step], eval_streams=[])
-        identity = torch.eye(strategy.input_size, dtype=torch.float64, device=self.device)
-        shrunk = (
-            1 - strategy.shrinkage_param
-        ) * strategy.Sigma.double() + strategy.shrinkage_param * identity
-        factor, failed = torch.linalg.cholesky_ex(shrunk)
-        if bool(failed):
-            raise ClCnapsError(f"slda: the covariance is singular after step {step}; set a larger shrinkage")
-        strategy.Lambda = torch.cholesky_inverse(factor).float()
+        covariance = strategy.Sigma.double()
+        trace, width = float(covariance.diagonal().sum()), strategy.input_size
+        weight = oas_shrinkage(trace, float(covariance.square().sum()), int(strategy.cK.sum()), width)
+        identity = torch.eye(width, dtype=torch.float64, device=self.device)
+        # Without variance, any multiple of the identity gives the nearest mean.
+        ridge = weight * trace / width if trace > 0 else 1.0
+        strategy.Lambda = solve_positive((1 - weight) * covariance, ridge, identity).float()
         strategy.prev_num_updates = strategy.num_updates
 
     def _scores(self, queries: Tensor, classes_K: Tensor) -> Tensor:

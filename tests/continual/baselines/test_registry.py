@@ -3,11 +3,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from cl_cnaps.continual.baselines import BASELINES, make_baseline
+from cl_cnaps.continual.baselines.closed_form_settings import IdentityMap
 from cl_cnaps.continual.stream import accuracy
 from cl_cnaps.errors import BadInputError, ClCnapsError
 
@@ -16,10 +19,11 @@ EVERY = [(name, on) for name, info in BASELINES.items() for on in info.inputs]
 NETWORKS = [name for name, info in BASELINES.items() if info.is_network]
 
 
-def quick(name: str, epochs: int = 2) -> dict[str, float]:
-    """Settings for a small network and few steps; statistics need none."""
+def quick(name: str, epochs: int = 2) -> dict[str, Any]:
+    """Settings for a small network and few steps, or few random features."""
     if not BASELINES[name].is_network:
-        return {}
+        drawn = getattr(BASELINES[name].defaults, "map", IdentityMap())
+        return {} if drawn == IdentityMap() else {"map": replace(drawn, width=64)}
     return {"epochs": epochs, "batch_size": 8, "hidden": 32, "learning_rate": 5e-3}
 
 
@@ -65,7 +69,10 @@ def same(left, right):
 
 
 def test_names_are_the_ones_promised():
-    promised = "naive joint replay ewc si rwalk vcl lwf slda ncm fecam pixel-ncm"
+    promised = (
+        "naive joint replay ewc si rwalk vcl lwf slda ncm fecam pixel-ncm "
+        "simplecil lda ridge ranpac acil klda randumb fsa-film joint-probe"
+    )
     assert sorted(BASELINES) == sorted(promised.split())
     assert all(info.help.endswith(".") and info.citation for info in BASELINES.values())
 
@@ -73,8 +80,8 @@ def test_names_are_the_ones_promised():
 def test_the_list_loads_neither_torch_nor_avalanche():
     code = (
         "import sys, cl_cnaps.continual.baselines as b;"
-        "assert len(b.BASELINES) == 12;"
-        "assert not {'torch', 'avalanche'} & set(sys.modules), 'heavy import'"
+        "assert len(b.BASELINES) == 21;"
+        "assert not {'torch', 'avalanche', 'sklearn'} & set(sys.modules), 'heavy import'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -107,7 +114,7 @@ def test_predicting_changes_nothing(name, on, make_stream, features):
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("name", [*NETWORKS, "slda", "fecam", "ncm"])
+@pytest.mark.parametrize("name", [*NETWORKS, "slda", "fecam", "ncm", "ranpac", "klda", "joint-probe"])
 def test_two_runs_are_equal_and_leave_the_global_generators_alone(name, make_stream, features):
     stream = make_stream()
     torch.manual_seed(1)
@@ -165,7 +172,9 @@ def test_colour_streams_of_another_size(name, make_stream):
     assert accuracy(learner.predict(1, "multi"), stream.tasks[1].query_labels) > 0.8
 
 
-@pytest.mark.parametrize("name", ["naive", "joint", "replay", "slda", "ncm"])
+@pytest.mark.parametrize(
+    "name", ["naive", "joint", "replay", "slda", "ncm", "lda", "ridge", "ranpac", "klda", "joint-probe"]
+)
 def test_one_shot(name, make_stream, features):
     learner = learned(name, make_stream(shots=1), "features", features)
     assert len(learner.predict(2, "single")) == 12

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from sklearn.covariance import oas
 from torch.nn import functional as F
 
 from cl_cnaps.continual.baselines import make_baseline
@@ -52,7 +54,7 @@ def test_pixel_ncm_is_nearest_mean_of_pixels(make_stream):
 
 def test_slda_is_lda_with_its_streaming_covariance(make_stream, features):
     stream = make_stream()
-    learner = learned("slda", stream, features, shrinkage=0.05)
+    learner = learned("slda", stream, features)
     covariance, means = torch.zeros(24, 24, dtype=torch.float64), torch.zeros(6, 24, dtype=torch.float64)
     counts, updates = [0] * 6, 0
     for task in stream.tasks:
@@ -69,7 +71,13 @@ def test_slda_is_lda_with_its_streaming_covariance(make_stream, features):
             counts[label] += 1
             updates += 1
     assert torch.allclose(learner.strategy.muK.double(), means, atol=1e-4)
-    precision = torch.linalg.inv(0.95 * learner.strategy.Sigma.double() + 0.05 * torch.eye(24))
+    found = learner.strategy.Sigma.double()
+    # Of vectors with this covariance and no others: scikit-learn's shrinkage is a function of S and n alone.
+    root = torch.linalg.cholesky(found + 1e-12 * torch.eye(24))
+    rows = np.tile(root.numpy().T * np.sqrt(24), (updates // 24, 1))
+    assert len(rows) == updates == 72
+    shrunk, _ = oas(rows, assume_centered=True)
+    precision = torch.linalg.inv(torch.as_tensor(shrunk))
     queries = features(stream.tasks[1].query_images).double()
     scores = queries @ precision @ means.T - ((means @ precision) * means).sum(dim=1) / 2
     assert torch.equal(learner.predict(1, "single"), scores.argmax(dim=1))
