@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 CNAPS_MODELS = ("simple", "transductive", "cnaps", "protonet")
 BASELINE_NAMES = (
-    "naive", "joint", "replay", "ewc", "si", "rwalk", "vcl", "lwf", "slda", "ncm", "fecam", "pixel-ncm",
+    "naive", "joint", "replay", "ewc", "si", "rwalk", "vcl", "lwf", "slda", "ncm", "fecam",
+    "simplecil", "lda", "ridge", "ranpac", "acil", "klda", "randumb", "fsa-film", "joint-probe", "pixel-ncm",
 )  # fmt: skip
 BENCHMARK_NAMES = (
     "split-mnist", "split-cifar10", "split-cifar100", "split-fashion-mnist", "split-omniglot", "split-mini-imagenet",
@@ -79,7 +80,10 @@ BENCHMARK_NAMES = (
 @click.option("--query-scope", type=click.Choice(["task", "stream"]), default="task", show_default=True,
               help="Transductive, single head: refine on the queries of one task, or of all tasks seen.")  # fmt: skip
 @click.option("--baseline-on", type=click.Choice(["features", "network"]),
-              help="Baselines: train on the frozen backbone's features, or a small network from scratch.")  # fmt: skip
+              help="Baselines: train on the backbone's features, or a small network from scratch.")  # fmt: skip
+@click.option("--features", type=click.Choice(["frozen", "adapted"]),
+              help="Baselines on features: those of the frozen backbone, or as Simple CNAPS adapts them to the first "
+              "task.  [default: frozen]")  # fmt: skip
 @options.keep_features
 @options.seed
 @options.device

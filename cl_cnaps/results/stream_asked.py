@@ -25,6 +25,8 @@ class StreamRun(ModelAsked):
     heads: tuple[Head, ...] = ("single", "multi")
     adaptation: Literal["film", "none"] | None = None
     baseline_on: Literal["features", "network"] | None = None
+    features: Literal["frozen", "adapted"] | None = None
+    """Of baselines on features; None is frozen."""
     query_scope: Literal["task", "stream"] = "task"
     shots: int | None = None
     queries: int | None = None
@@ -44,13 +46,17 @@ def check(asked: StreamRun) -> None:
         raise BadInputError(
             f"--baseline-on is for baselines; {asked.model} always works on its adapted features"
         )
-    if asked.model in BASELINES and asked.weights is not None:
+    if asked.model in MODELS and asked.features is not None:
+        raise BadInputError(f"--features is for baselines; for {asked.model} it is --adaptation film or none")
+    if asked.model in BASELINES and asked.weights is not None and asked.features != "adapted":
         raise BadInputError(
-            f"--weights is for CNAPS models; the baseline {asked.model} uses the frozen backbone"
+            f"--weights adapt features; the baseline {asked.model} uses them with --features adapted"
         )
+    if asked.features is not None and "network" in (asked.baseline_on, BASELINES[asked.model].inputs[0]):
+        raise BadInputError(f"--features is for baselines on features; {asked.model} here trains on images")
     if asked.model in BASELINES and asked.adaptation == "film":
         raise BadInputError(
-            f"--adaptation film is for CNAPS models; the baseline {asked.model} adapts no features"
+            f"--adaptation film is for CNAPS models; for the baseline {asked.model} it is --features adapted"
         )
     if asked.model in BASELINES and asked.baseline_on not in (None, *BASELINES[asked.model].inputs):
         raise BadInputError(

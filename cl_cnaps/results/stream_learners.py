@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cl_cnaps.continual.baselines import BASELINES, make_baseline
+from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettings
 from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.stream import Learner, Stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import MODELS, CnapsModel
-from cl_cnaps.models.kept_features import KeptBatches, embed_or_find
+from cl_cnaps.models.kept_features import KeptBatches
 from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.results.stream_asked import StreamRun
 
@@ -63,17 +63,23 @@ def _baseline(asked: StreamRun, keep: Path | None) -> LearnerMaker:
     if keep is not None and on != "features":
         raise BadInputError(f"--keep-features is for what embeds images; {asked.model} on {on} does not")
     # Baselines see the same images at the same size, whether or not they use the backbone.
-    loaded = replace(asked, model="simple").load("none")
+    loaded = replace(asked, model="simple").load("film" if asked.features == "adapted" else "none")
     model = loaded.model
     with quiet_avalanche():
         import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
+        from cl_cnaps.continual.baselines.features import cnaps_features, first_session_features
 
     def learner(stream: Stream, run: int) -> Learner:
+        seed = asked.seed * 1_000_003 + run
         features = None
         if on == "features":
-            network, kept = model.fold(model.adapt(None)), _kept(keep, model)
-            features = partial(embed_or_find, model, network=network, kept=kept)
-        seed = asked.seed * 1_000_003 + run
+            kept, first = _kept(keep, model), stream.tasks[0]
+            make = (
+                first_session_features(model, info.defaults, seed, kept)
+                if isinstance(info.defaults, FirstSessionSettings)
+                else cnaps_features(model, kept)
+            )
+            features = make(first.support_images, first.support_labels)
         return make_baseline(asked.model, stream, on=on, features=features, seed=seed, device=model.device)
 
     maker = _maker(loaded, learner, {"encoding": None, "baseline_on": on, "baseline": asdict(info.defaults)})

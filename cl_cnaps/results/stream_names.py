@@ -19,7 +19,9 @@ def row_name(summary: Mapping[str, Any]) -> str:
     if summary["encoding"] is None:
         if summary["model"] == "pixel-ncm":
             return "NCM, pixels"
-        return f"{name}, {'small network' if summary['backbone'] == 'none' else 'backbone features'}"
+        if summary["backbone"] == "none":
+            return f"{name}, small network"
+        return f"{name}, {'backbone' if summary['adaptation'] == 'none' else 'adapted'} features"
     return f"{name}, frozen features" if summary["adaptation"] == "none" else f"{name}, {summary['encoding']}"
 
 

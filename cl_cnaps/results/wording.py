@@ -32,6 +32,15 @@ _MODELS = {
     "slda": "SLDA",
     "ncm": "NCM",
     "fecam": "FeCAM",
+    "simplecil": "SimpleCIL",
+    "lda": "LDA",
+    "ridge": "Ridge",
+    "ranpac": "RanPAC",
+    "acil": "ACIL",
+    "klda": "KLDA",
+    "randumb": "RanDumb",
+    "fsa-film": "FSA-FiLM",
+    "joint-probe": "Joint linear probe",
 }
 
 

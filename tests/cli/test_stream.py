@@ -280,7 +280,16 @@ def test_seconds_have_the_making_of_a_learner_in_them(
             ("--model", "slda", "--baseline-on", "network"),
             "slda does not run on network, only on features",
         ),
-        (("--model", "ewc", "--weights", "none"), "--weights is for CNAPS models"),
+        (
+            ("--model", "ewc", "--weights", "none"),
+            "--weights adapt features; the baseline ewc uses them with",
+        ),
+        (
+            ("--features", "adapted"),
+            "--features is for baselines; for simple it is --adaptation film or none",
+        ),
+        (("--model", "pixel-ncm", "--features", "frozen"), "pixel-ncm here trains on images"),
+        (("--model", "ewc", "--baseline-on", "network", "--features", "frozen"), "ewc here trains on images"),
         (("--model", "ewc", "--adaptation", "film"), "--adaptation film is for CNAPS models"),
         (("--adaptation", "film"), "no adaptation weights of simple on resnet18 are shipped"),
         (("--model", "ewc", "--encoding", "all"), "the baseline ewc has no task encoding"),
@@ -371,3 +380,14 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
     assert tuple(MODELS) == command.CNAPS_MODELS
     assert tuple(BASELINES) == command.BASELINE_NAMES
     assert tuple(BENCHMARKS) == command.BENCHMARK_NAMES
+
+
+@pytest.mark.parametrize("name", ["lda", "ridge", "fsa-film"])
+def test_rivals_run_on_frozen_and_on_adapted_features(name: str, stream: Stream) -> None:
+    size = ("--image-size", "32", "--backbone-weights", "random")
+    command = ("--model", name, "--runs", "1", *size, "--json", "--seed", "3")
+    frozen = lines(stream(*command))
+    adapted = lines(stream(*command, "--features", "adapted", "--weights", "none"))
+    assert [line["adaptation"] for line in (frozen[0], adapted[0])] == ["none", "film"]
+    assert frozen[0]["record"] != adapted[0]["record"]
+    assert all(0 <= line["final_accuracy"]["mean"] <= 1 for line in (*frozen, *adapted))

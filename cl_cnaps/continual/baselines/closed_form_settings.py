@@ -113,9 +113,9 @@ class FirstSessionSettings(ClosedFormSettings):
     """FSA-FiLM: gradient steps on FiLM and a linear head on the first task alone; then LDA with S + I."""
 
     head: HeadSettings = field(default_factory=lambda: DiscriminantHead(shrinkage="identity"))
-    steps: int = 100
+    steps: int = 50
     batch_size: int = 32
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
