@@ -129,8 +129,8 @@ def backbone(function: F) -> F:
         "--backbone-weights",
         default="auto",
         show_default=True,
-        metavar="auto|random|FILE",
-        help="The backbone's own weights (auto), random ones, or a state dict.",
+        metavar="auto|download|random|FILE",
+        help="The backbone's own weights (auto), timm's fetched now (download), random ones, or a state dict.",
     )(function)
     return click.option(
         "--backbone",

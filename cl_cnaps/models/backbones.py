@@ -147,9 +147,10 @@ def load_backbone(
 
     Args:
         name: efficientnet-lite0, resnet18, timm:NAME for any timm model with batch-norm, or one that was registered.
-        weights: auto (the backbone's own: packaged for efficientnet-lite0, random for resnet18, timm's download for
-            timm:NAME, as it was registered for others), random, or the path of a state dict (.safetensors, .pt, .pth);
-            a classifier in it is left out.
+        weights: auto (the backbone's own: packaged for efficientnet-lite0, random for resnet18, what was downloaded
+            before for timm:NAME, as it was registered for others), download (timm:NAME only: from the hub, the only
+            time that it is called), random, or the path of a state dict (.safetensors, .pt, .pth); a classifier in it
+            is left out.
         image_size: side of the input in pixels; the backbone's own if not given.
         seed: decides random weights.
     """
@@ -221,29 +222,45 @@ def _timm(name: str, weights: str, image_size: int | None, seed: int) -> Backbon
     if timm_name.split(".")[0] not in timm.list_models():
         near = ", ".join(timm.list_models(f"*{timm_name.split('_')[0]}*")[:5])
         raise BadInputError(f"timm has no model {timm_name!r}" + (f"; near it: {near}" if near else ""))
+    file = _downloaded(name, timm_name) if weights == "auto" else weights
     try:
-        network: nn.Module = timm.create_model(timm_name, pretrained=weights == "auto")
+        network: nn.Module = timm.create_model(timm_name, pretrained=weights == "download")
     except Exception as error:  # the hub client raises many kinds
-        if weights != "auto":
+        if weights != "download":
             raise
         raise MissingDataError(
-            f"the weights of {name} are not here and could not be downloaded ({type(error).__name__}); "
-            "give a state dict file, or `random`"
+            f"the weights of {name} could not be downloaded ({type(error).__name__}); give a state dict file, or "
+            "`random`"
         ) from error
     configuration: Mapping[str, Any] = vars(network)["pretrained_cfg"]
     network = _without_classifier(network)
-    if weights == "auto":
-        source, pretraining = "timm", "as timm says of these weights"
-    elif weights == "random":
+    if weights == "random":
         source, pretraining = _random(seed)
-    else:
+    elif weights != "download":
         heads = configuration["classifier"]
-        source, pretraining = _load_file(network, weights, *([heads] if isinstance(heads, str) else heads))
+        source, pretraining = _load_file(network, file, *([heads] if isinstance(heads, str) else heads))
+    if weights in ("auto", "download"):
+        source, pretraining = "timm", "as timm says of these weights"
     size = image_size or int(configuration["input_size"][-1])
     layers, width = _all_batch_norms(name, network), _width(name, network, size)
     mean, std = (tuple(float(v) for v in configuration[key]) for key in ("mean", "std"))
     info = BackboneInfo(name, size, mean, std, width, source, pretraining)  # type: ignore[arg-type]
     return Backbone(network, info, layers)
+
+
+def _downloaded(name: str, timm_name: str) -> str:
+    """Return where the hub's client keeps the weights of a network that were downloaded before; it is not called."""
+    import timm
+    from huggingface_hub import try_to_load_from_cache
+
+    configuration = timm.get_pretrained_cfg(timm_name)
+    found = configuration and try_to_load_from_cache(configuration.hf_hub_id or name, "model.safetensors")
+    if not isinstance(found, str):
+        raise MissingDataError(
+            f"the weights of {name} are not here: `--backbone-weights download` fetches them, or give a state dict "
+            "file, or `random`"
+        )
+    return found
 
 
 def _own(name: str, weights: str, image_size: int | None, seed: int) -> Backbone:

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE, load_backbone
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig, ModelName
@@ -56,7 +56,8 @@ def load_model(
         backbone: efficientnet-lite0 (the default), resnet18 or timm:NAME; a weight file's own if `weights` is given.
         weights: name or path of a weight file; by default the one shipped for this model and backbone, or frozen
             features if none is; `none` for an untrained adaptation (on the compact generator, the identity).
-        backbone_weights: auto, random or a state dict file; a weight file brings its own.
+        backbone_weights: auto, download (timm's, from the hub), random or a state dict file; a weight file brings its
+            own.
         adaptation: film, or none for the frozen features of the backbone (of the weight file, if one is given); by
             default film where there are weights for it, else none.
         image_size: side of the input; the backbone's own by default.
@@ -65,6 +66,9 @@ def load_model(
         settings: other settings of `CnapsConfig`, such as `metric` and `variant`; those that are None stay as they
             are in the weight file, or at their default.
     """
+    for what, text in (("weights", weights), ("backbone", backbone), ("backbone_weights", backbone_weights)):
+        if text is not None and not str(text).strip():
+            raise BadInputError(f"{what} is an empty text: is a variable of the shell not set?")
     name = cast(ModelName, chosen_model(name, settings.get("variant")))
     if name not in MODELS:
         raise BadInputError(f"unknown model {name!r}; there are {', '.join(MODELS)}")
@@ -151,11 +155,12 @@ def _trained_on(model: CnapsModel, file: WeightFile) -> Mapping[str, TrainedOn] 
     data = file.training.get("data")
     if data is None:
         return None
-    return {
-        name: TrainedOn(one["train"]["split"], one["train"]["classes"])
-        for name, one in data.items()
-        if "train" in one
-    }
+    with foreign(file.path.name, "damaged: what it was trained on cannot be read"):
+        return {
+            name: TrainedOn(one["train"]["split"], one["train"]["classes"])
+            for name, one in data.items()
+            if "train" in one
+        }
 
 
 def resolve_device(name: str) -> torch.device:

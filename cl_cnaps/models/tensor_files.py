@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from cl_cnaps.errors import ClCnapsError, MissingDataError
+from cl_cnaps.data.atomic import make_folder, partial_file
+from cl_cnaps.errors import ClCnapsError, MissingDataError, foreign
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -24,15 +23,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise MissingDataError(f"there is no weight file {path}")
     if path.suffix == ".safetensors":
-        with _open(path) as file:
+        with (
+            foreign(path.name, "not a safetensors file"),
+            safe_open(path, framework="pt", device="cpu") as file,
+        ):
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    try:
+    with foreign(path.name, "not a checkpoint of plain tensors, and nothing else is loaded"):
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes make the unpickler raise nearly anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ClCnapsError(
-            f"{path.name} is not a checkpoint of plain tensors, and nothing else is loaded ({reason})"
-        ) from error
     for key in ("model_state_dict", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -43,6 +40,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         or not all(isinstance(v, Tensor) for v in content.values())
     ):
         raise ClCnapsError(f"{path.name} holds no state dict: expected names with tensors")
+    for name, tensor in content.items():
+        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+            raise ClCnapsError(
+                f"{path.name}: {name} is no plain tensor of numbers ({tensor.layout}, {tensor.device})"
+            )
     return {str(name): tensor for name, tensor in content.items()}
 
 
@@ -50,27 +52,18 @@ def read_metadata(path: Path) -> dict[str, str]:
     """The metadata of a .safetensors file."""
     if not path.is_file():
         raise MissingDataError(f"there is no weight file {path}")
-    with _open(path) as file:
+    with foreign(path.name, "not a safetensors file"), safe_open(path, framework="pt", device="cpu") as file:
         return dict(file.metadata() or {})
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a .safetensors file to a temporary name and move it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a .safetensors file; what was there is replaced when the new one is whole and on the disk."""
+    make_folder(path.parent)
     content = save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata)
     )
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with partial_file(path) as partial:
+        partial.write_bytes(content)
 
 
 def load_exactly(
@@ -98,10 +91,3 @@ def load_exactly(
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
         raise ClCnapsError(f"{what} does not fit this model: {shown}")
     module.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in tensors.items()})
-
-
-def _open(path: Path) -> safe_open:
-    try:
-        return safe_open(path, framework="pt", device="cpu")
-    except SafetensorError as error:
-        raise ClCnapsError(f"{path.name} is not a safetensors file: {error}") from error

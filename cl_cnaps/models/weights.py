@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,13 +17,15 @@ import torch
 from torch import Tensor
 
 from cl_cnaps import __version__
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.backbones import load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
 from cl_cnaps.paths import weights_root
+
+_log = logging.getLogger(__name__)
 
 FORMAT = "cl-cnaps weights 1"
 _BACKBONE = "backbone.network."
@@ -87,7 +90,7 @@ def save_weights(
         "backbone_pretraining": backbone.info.pretraining,
         "training": json.dumps(dict(training), sort_keys=True, allow_nan=False),
     }
-    write_tensors(path, tensors, {**metadata, "digest": _content_digest(tensors, metadata)})
+    write_tensors(path, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
     return describe(path)
 
 
@@ -99,10 +102,12 @@ def describe(path: Path) -> WeightFile:
             f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected "
             f"{FORMAT!r}); released checkpoints are taken in with `cl-cnaps weights import`"
         )
-    try:
+    with foreign(path.name, "damaged: what it says of itself cannot be read"):
         config, has_backbone, training = (
             json.loads(metadata[k]) for k in ("config", "has_backbone", "training")
         )
+        if not isinstance(has_backbone, bool) or not isinstance(training, dict):
+            raise TypeError("has_backbone is true or false, and training an object")
         return WeightFile(
             path.stem,
             path,
@@ -114,10 +119,6 @@ def describe(path: Path) -> WeightFile:
             metadata["backbone_pretraining"],
             training,
         )
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ClCnapsError(
-            f"{path.name} is damaged: what it says of itself cannot be read ({error})"
-        ) from error
 
 
 def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
@@ -139,11 +140,18 @@ def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
 
 
 def list_weights() -> list[WeightFile]:
-    """Weight files that can be asked for by name: the shipped ones, then the person's own."""
+    """Weight files that can be asked for by name: the shipped ones, then the person's own.
+
+    A file that cannot be read is named in a line of the log, and holds up no other.
+    """
     found = []
-    for root in (shipped_root(), weights_root()):
-        if root.is_dir():
-            found += [describe(path) for path in sorted(root.glob("*.safetensors"))]
+    for path in (
+        path for root in (shipped_root(), weights_root()) for path in sorted(root.glob("*.safetensors"))
+    ):
+        try:
+            found.append(describe(path))
+        except ClCnapsError as error:
+            _log.warning("%s is left out: %s", path, error)
     return found
 
 
@@ -173,8 +181,13 @@ def load_weights(name: str | Path, **changes: Any) -> tuple[CnapsModel, WeightFi
             `adaptation="none"` the file's task encoder and adaptation network are left out.
     """
     file = describe(find_weights(name))
+    with foreign(file.path.name):  # sizes and names in its metadata may be of any kind
+        return _load(file, changes)
+
+
+def _load(file: WeightFile, changes: Mapping[str, Any]) -> tuple[CnapsModel, WeightFile]:
     tensors, metadata = read_tensors(file.path), read_metadata(file.path)
-    if _content_digest(tensors, metadata) != file.digest:
+    if content_digest(tensors, metadata) != file.digest:
         raise ClCnapsError(
             f"{file.path.name} is damaged: its content does not match the digest in its metadata"
         )
@@ -203,7 +216,7 @@ def _backbone_state(model: CnapsModel) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_BACKBONE)}
 
 
-def _content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     """Digest of a file's numbers and of everything it says of itself but this digest."""
     says = sorted((key, value) for key, value in metadata.items() if key != "digest")
     return hashlib.sha256(f"{state_digest(tensors)} {says}".encode()).hexdigest()[:16]

@@ -16,11 +16,14 @@ import torch
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, write_tensors
+from cl_cnaps.models.weights import content_digest
 
 CHECKPOINT = "checkpoint.safetensors"
-_FORMAT = "cl-cnaps training 1"
+_FORMAT = "cl-cnaps training 2"
+_UNCHECKED = "cl-cnaps training 1"
+"""The form without a digest: trainings that were begun with it can be resumed, and write the other."""
 _MODEL, _OPTIMISER = "model.", "optimiser."
 
 
@@ -75,7 +78,7 @@ def save_checkpoint(
         "recipe": json.dumps(recipe, sort_keys=True),
         "progress": json.dumps(asdict(progress), allow_nan=False),
     }
-    write_tensors(folder / CHECKPOINT, tensors, metadata)
+    write_tensors(folder / CHECKPOINT, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
 
 
 def read_checkpoint(folder: Path) -> bytes:
@@ -83,17 +86,23 @@ def read_checkpoint(folder: Path) -> bytes:
     path = folder / CHECKPOINT
     if not path.is_file():
         raise MissingDataError(f"there is no checkpoint to resume from in {folder} ({CHECKPOINT})")
-    if read_metadata(path).get("format") != _FORMAT:
+    if read_metadata(path).get("format") not in (_FORMAT, _UNCHECKED):
         raise ClCnapsError(f"{path} is not a checkpoint of a training of this program")
     return path.read_bytes()
 
 
 def parse_checkpoint(content: bytes) -> Saved:
-    """A checkpoint from its bytes."""
-    # A safetensors file begins with the length of a JSON header, in which the metadata are.
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    said = header["__metadata__"]
-    return Saved(json.loads(said["recipe"]), json.loads(said["progress"]), load(content))
+    """A checkpoint from its bytes; one that is not to the last bit what was written is refused."""
+    with foreign(CHECKPOINT):
+        # A safetensors file begins with the length of a JSON header, in which the metadata are.
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        metadata, tensors = header["__metadata__"], load(content)
+        if metadata["format"] != _UNCHECKED and metadata["digest"] != content_digest(tensors, metadata):
+            raise BadInputError(
+                f"{CHECKPOINT} is damaged: its content does not match the digest in its metadata. Start anew with "
+                "another --out, or from the best weights so far (key `start` of a recipe)"
+            )
+        return Saved(json.loads(metadata["recipe"]), json.loads(metadata["progress"]), tensors)
 
 
 def load_state(

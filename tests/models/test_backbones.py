@@ -114,8 +114,8 @@ def test_what_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         raise ConnectionError
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(MissingDataError, match="timm:resnet26 are not here and could not be downloaded"):
-        load_backbone("timm:resnet26")
+    with pytest.raises(MissingDataError, match="timm:resnet26 could not be downloaded"):
+        load_backbone("timm:resnet26", weights="download")
 
 
 def test_images_are_normalised_and_resized() -> None:

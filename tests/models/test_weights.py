@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from models.small import small_task
 from safetensors.torch import load_file, save_file
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
-from cl_cnaps.models import tensor_files
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
 from cl_cnaps.models.loading import load_model
@@ -166,7 +166,7 @@ def test_the_wrong_model_or_backbone(default_model: CnapsModel, tmp_path: Path) 
     rewritten(path, backbone_digest="0" * 16)
     metadata = read_metadata(path)
     with pytest.MonkeyPatch.context() as patch:  # as if the file had been made for another package's numbers
-        patch.setattr("cl_cnaps.models.weights._content_digest", lambda *_: metadata["digest"])
+        patch.setattr("cl_cnaps.models.weights.content_digest", lambda *_: metadata["digest"])
         with pytest.raises(ClCnapsError, match="made for other weights of efficientnet-lite0"):
             load_weights(path)
 
@@ -207,7 +207,7 @@ def test_a_failed_write_leaves_the_old_file(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(tensor_files.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         save_weights(path, default_model, {"take": 2})
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["mine.safetensors"]
