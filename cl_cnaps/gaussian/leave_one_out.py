@@ -95,5 +95,5 @@ def _downdated(factor_RR: Tensor, y_MR: Tensor, taken: tuple[Tensor, ...]) -> Te
     projected_MU = torch.einsum("urm,rm->mu", u_RM, y_RM)
     gram_MUU = torch.einsum("urm,vrm->muv", u_RM, u_RM)
     inner_MUU = torch.eye(len(taken), dtype=gram_MUU.dtype, device=gram_MUU.device) - gram_MUU
-    correction_M = (projected_MU * torch.linalg.solve(inner_MUU, projected_MU)).sum(dim=1)
-    return y_RM.square().sum(dim=0) + correction_M
+    solved_MU: Tensor = torch.linalg.solve(inner_MUU, projected_MU)
+    return y_RM.square().sum(dim=0) + (projected_MU * solved_MU).sum(dim=1)

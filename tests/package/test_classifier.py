@@ -44,8 +44,9 @@ def accuracy(predictions: list[cl_cnaps.Prediction]) -> float:
 
 
 def test_from_folders(digits: Path, learned: cl_cnaps.FewShotClassifier) -> None:
-    predictions = learned.predict(digits / "new")
-    assert learned.classes == tuple(str(d) for d in DIGITS)
+    predictions = learned.predictions(digits / "new")
+    assert learned.classes_.tolist() == [str(d) for d in DIGITS]
+    assert learned.predict(digits / "new").tolist() == [p.label for p in predictions]
     assert [p.name for p in predictions][:2] == ["0_5.png", "0_6.png"]
     assert len(predictions) == len(DIGITS) * QUERIES
     assert accuracy(predictions) > 0.7  # chance is 0.25
@@ -55,49 +56,84 @@ def test_from_folders(digits: Path, learned: cl_cnaps.FewShotClassifier) -> None
         assert sum(prediction.probabilities.values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_zip_and_a_list_and_pixels_give_the_same(
+def test_the_same_picture_gives_the_same_answer_in_every_form(
     digits: Path, learned: cl_cnaps.FewShotClassifier, model: LoadedModel, tmp_path: Path
 ) -> None:
-    expected = learned.predict(digits / "new")
+    expected = learned.predict_proba(digits / "new")
     for part in ("labelled", "new"):
         shutil.make_archive(str(tmp_path / part), "zip", digits / part)
     with zipfile.ZipFile(tmp_path / "new.zip", "a") as archive:
         archive.writestr("__MACOSX/._0_5.png", b"left behind by an operating system")
         archive.writestr("notes.txt", b"not an image")
     from_zip = cl_cnaps.FewShotClassifier.learn(tmp_path / "labelled.zip", model=model)
-    assert from_zip.predict(tmp_path / "new.zip") == expected
-    files = [digits / "new" / prediction.name for prediction in expected]
-    from_list = learned.predict(files)
-    assert [p.probabilities for p in from_list] == [p.probabilities for p in expected]
-    assert [p.name for p in from_list] == [str(file) for file in files]
-    assert learned.predict(str(files[3]))[0].label == expected[3].label
-    pixels = torch.stack(
-        [torch.from_numpy(np.array(Image.open(f).resize((64, 64), Image.Resampling.BILINEAR))) for f in files]
-    )
-    in_memory = learned.predict(pixels[:, None].expand(-1, 3, -1, -1))
-    assert [p.probabilities for p in in_memory] == [p.probabilities for p in expected]
-    assert learned.predict([]) == []
+    assert np.array_equal(from_zip.predict_proba(tmp_path / "new.zip"), expected)
+    files = [digits / "new" / prediction.name for prediction in learned.predictions(digits / "new")]
+    grey = np.stack([np.array(Image.open(file)) for file in files])
+    colour = np.repeat(grey[..., None], 3, axis=-1)
+    first = torch.from_numpy(colour).permute(0, 3, 1, 2)
+    forms: dict[str, object] = {
+        "files": files,
+        "names in an array": np.array([str(file) for file in files]),
+        "bytes": [file.read_bytes() for file in files],
+        "PIL": [Image.open(file) for file in files],
+        "PIL in colour": [Image.open(file).convert("RGBA") for file in files],
+        "grey arrays": grey,
+        "one channel": grey[..., None],
+        "colour arrays": colour,
+        "channels first": np.ascontiguousarray(np.moveaxis(colour, -1, 1)),
+        "float arrays": colour.astype(np.float32) / 255,
+        "double arrays": colour / 255,
+        "tensors": first,
+        "float tensors": first.float() / 255,
+        "a list of tensors": list(first),
+        "a mixed list": [files[0], files[1].read_bytes(), *first[2:]],
+    }
+    for name, form in forms.items():
+        assert np.array_equal(learned.predict_proba(form), expected), name
+    for one in (
+        str(files[3]),
+        files[3].read_bytes(),
+        Image.open(files[3]),
+        grey[3],
+        first[3],
+        first[3] / 255,
+    ):
+        assert np.allclose(learned.predict_proba(one), expected[3:4], atol=1e-6)
+    assert [p.name for p in learned.predictions(files[:2])] == [str(file) for file in files[:2]]
+    assert learned.predict([]).tolist() == learned.predictions([]) == []
+
+
+def test_labels_beside_images_are_those_of_folders(digits: Path, model: LoadedModel) -> None:
+    files = [file for digit in DIGITS for file in sorted((digits / "labelled" / str(digit)).iterdir())]
+    labels = [int(file.parent.name) for file in files]
+    classifier = cl_cnaps.FewShotClassifier(model).fit(files, labels)
+    assert classifier.classes_.tolist() == list(DIGITS)
+    from_folder = cl_cnaps.FewShotClassifier.learn(digits / "labelled", model=model)
+    assert np.array_equal(classifier.predict_proba(digits / "new"), from_folder.predict_proba(digits / "new"))
+    truth = [int(p.name.split("_")[0]) for p in classifier.predictions(digits / "new")]
+    assert classifier.score(sorted((digits / "new").iterdir()), truth) > 0.7
+    with pytest.raises(BadInputError, match="20 images and labels of shape"):
+        classifier.fit(files, labels[:-1])
 
 
 def test_the_transductive_model(digits: Path) -> None:
-    with pytest.raises(BadInputError, match="give them as `unlabelled`"):
-        cl_cnaps.FewShotClassifier.learn(
-            digits / "labelled", name="transductive", weights="none", image_size=64
-        )
-    classifier = cl_cnaps.FewShotClassifier.learn(
-        digits / "labelled", name="transductive", weights="none", image_size=64, unlabelled=digits / "new"
-    )
-    assert accuracy(classifier.predict(digits / "new")) > 0.7
+    classifier = cl_cnaps.FewShotClassifier(model="transductive", weights="none", image_size=64)
+    classifier.fit(digits / "labelled", unlabelled=digits / "new")
+    assert accuracy(classifier.predictions(digits / "new")) > 0.7
+    assert accuracy(classifier.fit(digits / "labelled").predictions(digits / "new")) > 0.7
 
 
 def test_options_choose_the_model(digits: Path, model: LoadedModel) -> None:
     classifier = cl_cnaps.FewShotClassifier.learn(
-        digits / "labelled", name="protonet", adaptation="none", image_size=64
+        digits / "labelled", model="protonet", adaptation="none", image_size=64
     )
-    assert isinstance(classifier.loaded.model, cl_cnaps.SimpleCnaps.__mro__[1])
-    assert classifier.loaded.model.name == "protonet"
+    assert classifier.continual_.model.name == "protonet"
     with pytest.raises(BadInputError, match="image_size cannot be chosen any more"):
         cl_cnaps.FewShotClassifier.learn(digits / "labelled", model=model, image_size=32)
+    with pytest.raises(BadInputError, match="temperature is calibrated, learned or a positive number, not 0"):
+        cl_cnaps.FewShotClassifier(model, temperature=0).fit(digits / "labelled")
+    with pytest.raises(BadInputError, match="input is images or features"):
+        cl_cnaps.FewShotClassifier(model, input="sounds").fit(digits / "labelled")  # type: ignore[arg-type]
 
 
 def copied(digits: Path, to: Path) -> Path:
@@ -139,11 +175,7 @@ class TestErrors:
         folder = copied(digits, tmp_path)
         (folder / "README.txt").write_text("digits")
         (folder / "7" / "source.txt").write_text("mlxtend")
-        assert len(cl_cnaps.FewShotClassifier.learn(folder, model=model).classes) == len(DIGITS)
-
-    def test_one_class(self, digits: Path, tmp_path: Path, model: LoadedModel) -> None:
-        shutil.copytree(digits / "labelled" / "7", tmp_path / "labelled" / "7")
-        assert "holds one class (7)" in self.learn(tmp_path / "labelled", model)
+        assert len(cl_cnaps.FewShotClassifier.learn(folder, model=model).classes_) == len(DIGITS)
 
     def test_two_splits(self, digits: Path, tmp_path: Path, model: LoadedModel) -> None:
         for split in ("train", "test"):
@@ -158,5 +190,15 @@ class TestErrors:
         (tmp_path / "text.png").write_text("not an image")
         with pytest.raises(BadInputError, match=r"text\.png"):
             learned.predict(tmp_path / "text.png")
-        with pytest.raises(BadInputError, match="uint8"):
-            learned.predict(torch.zeros(1, 3, 8, 8))
+        with pytest.raises(BadInputError, match=r"in \[0, 1\], and these are in \[-1, -1\]"):
+            learned.predict(-torch.ones(1, 3, 8, 8))
+        with pytest.raises(BadInputError, match="images of int64"):
+            learned.predict(torch.ones(1, 3, 8, 8, dtype=torch.int64))
+        with pytest.raises(BadInputError, match=r"shape \(2, 2, 3, 8, 8\) is no image"):
+            learned.predict(torch.ones(2, 2, 3, 8, 8))
+        with pytest.raises(BadInputError, match="image 1 is a int"):
+            learned.predict([np.zeros((8, 8), dtype=np.uint8), 7])
+        with pytest.raises(BadInputError, match="image 0 is of shape"):
+            learned.predict([np.zeros((2, 8, 8, 3), dtype=np.uint8)])
+        with pytest.raises(BadInputError, match="there are no labels"):
+            learned.fit([tmp_path / "text.png"])

@@ -23,7 +23,7 @@ def test_the_afternoon_example(
     lines = [line for line in example.splitlines() if line.strip() and not line.strip().startswith("#")]
     assert len(lines) <= 7, "about five lines"
     labelled = re.search(r"learn\(\s*[\"']([^\"']+)", example)
-    new = re.search(r"predict\(\s*[\"']([^\"']+)", example)
+    new = re.search(r"predictions\(\s*[\"']([^\"']+)", example)
     assert labelled
     assert new
     for digit in (1, 7):
