@@ -10,12 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from cl_cnaps import torchvision_import
+from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
     from cl_cnaps.classifier import FewShotClassifier, Prediction, load
     from cl_cnaps.models.cnaps import Cnaps, SimpleCnaps, TransductiveCnaps
-
-__version__ = "0.1.0"
 
 _PUBLIC = {
     "Cnaps": "cl_cnaps.models.cnaps",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from cl_cnaps import __version__
 from cl_cnaps.calibration import Calibration
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
@@ -22,6 +21,7 @@ from cl_cnaps.models.given_features import features_model
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors, write_tensors
 from cl_cnaps.models.weights import config_from_dict, describe, list_weights
+from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
     from cl_cnaps.classifier import FewShotClassifier

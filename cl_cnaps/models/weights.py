@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cl_cnaps import __version__
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.backbones import load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
@@ -24,6 +23,7 @@ from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
 from cl_cnaps.paths import weights_root
+from cl_cnaps.version import __version__
 
 _log = logging.getLogger(__name__)
 
