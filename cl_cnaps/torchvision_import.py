@@ -5,8 +5,9 @@ extension cannot be loaded (a wheel built for CUDA on a machine without it), the
 import dies with "operator torchvision::nms does not exist", although nothing in this project uses them.
 Declaring their schemas first is enough.
 
-`install` puts a finder in front of the import system that acts when torchvision is first looked up, whoever
-imports it (timm and Avalanche do), and then removes itself. Where the extension loads, nothing is declared.
+`install` puts a finder in front of the import system that acts when torchvision is first imported, whoever imports it
+(timm and Avalanche do), and then removes itself; looking torchvision up changes nothing. Where the extension loads,
+nothing is declared.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SCHEMAS = {
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Declares the operators just before torchvision is imported; never finds a module itself."""
+    """Finds torchvision as Python itself does, and has the operators declared just before its code runs."""
 
     def find_spec(
         self,
@@ -33,12 +34,20 @@ class _BeforeTorchvision(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        if fullname == "torchvision" and self in sys.meta_path:
-            sys.meta_path.remove(self)
-            spec = PathFinder.find_spec("torchvision")
-            if spec is not None and spec.submodule_search_locations:
-                _declare_if_missing(Path(next(iter(spec.submodule_search_locations))))
-        return None
+        spec = PathFinder.find_spec(fullname) if fullname == "torchvision" else None
+        if spec is None or spec.loader is None or not spec.submodule_search_locations:
+            return None
+        package, loader, run = Path(spec.submodule_search_locations[0]), spec.loader, spec.loader.exec_module
+
+        def declare_and_run(module: ModuleType) -> None:
+            loader.exec_module = run  # type: ignore[method-assign]
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            _declare_if_missing(package)
+            run(module)
+
+        loader.exec_module = declare_and_run  # type: ignore[method-assign]
+        return spec
 
 
 def install() -> None:

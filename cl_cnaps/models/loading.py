@@ -167,12 +167,9 @@ def resolve_device(name: str) -> torch.device:
     """The device of that name; auto is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
+    with foreign(f"device {name!r}", "cannot be used here"):
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInputError(f"device {name!r} cannot be used here: {reason}") from error
+        float(torch.zeros(1, device=device))  # a device that holds no numbers, such as meta, cannot do this
     return device
 
 

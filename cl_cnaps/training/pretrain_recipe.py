@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -64,7 +63,7 @@ class PretrainRecipe:
                 raise BadInputError(f"{name} is {getattr(self, name)}; at least 1 is needed")
         if self.batch_size < 2:
             raise BadInputError("batch_size is 1; batch-norm needs at least 2 images")
-        if not 0 < self.learning_rate < math.inf or not 0 <= self.validation_share < 1:
+        if not 0 < self.learning_rate < 1e38 or not 0 <= self.validation_share < 1:
             raise BadInputError("learning_rate must be positive, and validation_share from 0 to below 1")
         if self.source.train is None:
             raise BadInputError(f"recipe {self.name}: the source needs a split to train on (key `train`)")

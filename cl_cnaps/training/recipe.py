@@ -125,8 +125,10 @@ class Optimisation:
                 raise BadInputError(f"{name} is {getattr(self, name)}; at least 1 is needed")
         if self.images_at_once is not None and self.images_at_once < 1:
             raise BadInputError(f"images_at_once is {self.images_at_once}; at least 1 is needed")
-        if not 0 < self.learning_rate < math.inf:
-            raise BadInputError(f"learning_rate is {self.learning_rate}; it must be positive")
+        if not 0 < self.learning_rate < 1e38:
+            raise BadInputError(
+                f"learning_rate is {self.learning_rate}; it must be positive, and fit into 32 bits"
+            )
         if min(self.warm_up_steps, self.film_regulariser) < 0 or (
             self.clip_norm is not None and self.clip_norm <= 0
         ):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import estimate, mahalanobis_logits, support_statistics
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.training.ranks import Ranks
@@ -36,7 +37,12 @@ def validate(
             stopped += 1
             break
         batch = sets[row][task].batch.to(ranks.device)
-        scores_ST[row, task] = accuracy(predict(batch), batch.query_labels)
+        try:
+            scores_ST[row, task] = accuracy(predict(batch), batch.query_labels)
+        except (
+            BadInputError
+        ):  # features that are not finite classify nothing: the next step ends with the reason
+            scores_ST[row, task] = 0.0
     if ranks.sum(stopped) > 0:
         raise InterruptedValidationError
     means = ranks.sum(scores_ST).mean(dim=1).tolist()

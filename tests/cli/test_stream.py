@@ -293,7 +293,7 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         (("--model", "ewc", "--adaptation", "film"), "--adaptation film is for CNAPS models"),
         (("--adaptation", "film"), "no adaptation weights of simple on resnet18 are shipped"),
         (("--model", "ewc", "--encoding", "all"), "the baseline ewc has no task encoding"),
-        (("--device", "abacus"), "device 'abacus' cannot be used here"),
+        (("--device", "abacus"), "device 'abacus': cannot be used here"),
         (("--weights", "no-such-weights"), "no-such-weights"),
         (("--seed", str(2**32)), "the seed is 4294967296"),
     ],

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from faults.damage import hunt
+from training.small import small_recipe, small_training
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.sweeps.recipe import read_sweep_recipe
+from cl_cnaps.training.metatrain import Ending
 from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
 from cl_cnaps.training.recipe import read_recipe
 
@@ -91,6 +93,13 @@ def test_values_that_no_setting_can_have(tmp_path: Path, old: str, new: str, mes
         read_recipe(recipe_file(tmp_path, HELD_OUT + TRAINING.replace(old, new)))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+def test_a_learning_rate_beyond_reason_ends_as_documented(tmp_path: Path) -> None:
+    recipe = small_recipe(training={"learning_rate": 1e30}, validation={"every": 4})
+    assert small_training(recipe, tmp_path, name="transductive").run() == Ending.NOT_FINITE
+    with pytest.raises(BadInputError, match=r"learning_rate is 1e\+300"):
+        small_recipe(training={"learning_rate": 1e300})
 
 
 def test_a_grid_of_a_billion_runs_is_refused_with_the_number(tmp_path: Path) -> None:

@@ -66,6 +66,21 @@ def test_an_extension_that_is_not_there_is_declared_and_the_guard_is_armed_once(
     assert run(IMPORT.format(guard=guard), fake_torchvision(tmp_path, extension=None)) == "['nms', 'qnms']"
 
 
+def test_looking_for_torchvision_imports_nothing_and_raises_nothing() -> None:
+    """Also where there is no PyTorch, and however often; the import after it works."""
+    run("""
+        import importlib.util, sys
+        import cl_cnaps
+        sys.modules["torch"] = None
+        for _ in range(2):
+            assert importlib.util.find_spec("torchvision") is not None
+        del sys.modules["torch"]
+        assert "torch" not in sys.modules and "torchvision" not in sys.modules
+        import torchvision
+        assert importlib.util.find_spec("torchvision.ops") is not None
+    """)
+
+
 def test_an_extension_that_loads_declares_nothing(tmp_path: Path) -> None:
     """Loading stands for what a working extension does: it registers the operators itself."""
     output = run(
