@@ -14,7 +14,9 @@ def test_devices_that_cannot_compute_are_refused(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["folder:~nouser/x", "folder:", "records: ", "folder:a\0b", "records:~nouser"])
+@pytest.mark.parametrize(
+    "name", ["folder:~nouser/x", "folder:", "records: ", "folder:a\0b", "records:~nouser"]
+)
 def test_sources_that_are_no_paths_are_refused(name: str) -> None:
     with pytest.raises(ClCnapsError) as caught:
         open_source(name)
