@@ -15,7 +15,8 @@ from torch import Tensor
 from cl_cnaps.data.decoding import as_tensor, decode, upright
 from cl_cnaps.data.layout import IMAGE_SUFFIXES, is_hidden, natural
 from cl_cnaps.data.trees import open_tree
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.untrusted import read_file
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray | Tensor | Sequence[Any]
 """A folder or zip, a file, the bytes of one, a PIL image, an array or tensor of one image or many, a list of these."""
@@ -71,7 +72,7 @@ def _of_tree(path: Path) -> list[Picture]:
 def _picture(image: Any, name: str) -> Picture:
     """One image of any form but a folder."""
     if isinstance(image, str | Path):
-        return Picture(name, lambda: decode(_content(Path(image).expanduser()), str(image)))
+        return Picture(name, lambda: decode(read_file(Path(image).expanduser()), str(image)))
     if isinstance(image, bytes):
         return Picture(name, lambda: decode(image, f"image {name}"))
     if isinstance(image, Image.Image):
@@ -128,13 +129,6 @@ def _from_pixels(pixels: np.ndarray) -> Image.Image:
     if pixels.shape[-1] == 1:
         return Image.fromarray(np.ascontiguousarray(pixels[..., 0]))
     return upright(Image.fromarray(np.ascontiguousarray(pixels)))
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise MissingDataError(f"{file} cannot be read ({error.strerror})") from error
 
 
 def _kind(image: Any) -> str:

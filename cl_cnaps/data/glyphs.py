@@ -115,14 +115,14 @@ def faces_of(character: str) -> tuple[str, ...]:
 
 def fitted(character: str, face: str, side: float, thickness: int = 0) -> Image.Image:
     """Draw a character, cut out at its edges, its longer side about `side` pixels: mode "L", white on black."""
-    left, top, right, bottom = _font(face, SIDE).getbbox(character)
+    left, top, right, bottom = font(face, SIDE).getbbox(character)
     # The font of a dot must be ten times as large as the font of a letter.
     wanted = SIDE * max(side - 2 * thickness, 1) / max(right - left, bottom - top, 1)
-    font = _font(face, round(_STEP ** round(math.log(max(wanted, 8), _STEP))))
-    left, top, right, bottom = font.getbbox(character, stroke_width=thickness)
+    scaled = font(face, round(_STEP ** round(math.log(max(wanted, 8), _STEP))))
+    left, top, right, bottom = scaled.getbbox(character, stroke_width=thickness)
     image = Image.new("L", (max(int(right - left), 1), max(int(bottom - top), 1)))
     ImageDraw.Draw(image).text(
-        (-left, -top), character, fill=255, font=font, stroke_width=thickness, stroke_fill=255
+        (-left, -top), character, fill=255, font=scaled, stroke_width=thickness, stroke_fill=255
     )
     return image.crop(image.getbbox())
 
@@ -146,7 +146,8 @@ def _fractions(class_name: str, index: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=512)
-def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
+def font(face: str, size: int) -> ImageFont.FreeTypeFont:
+    """Open one of the faces, at a size in pixels."""
     return ImageFont.truetype(str(_font_file(face)), size, layout_engine=ImageFont.Layout.BASIC)
 
 

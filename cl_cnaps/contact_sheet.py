@@ -1,0 +1,61 @@
+"""Images with their answers on one page, the least certain first: where a person's look is worth most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageOps
+
+from cl_cnaps.classifier import UNKNOWN, Prediction
+from cl_cnaps.data.atomic import make_folder, partial_file
+from cl_cnaps.data.glyphs import font
+from cl_cnaps.image_inputs import Picture
+
+MOST = 120
+"""Images on a page."""
+
+_SIDE, _TEXT, _GAP, _COLUMNS = 120, 34, 8, 10
+
+
+def least_certain_first(predictions: Sequence[Prediction]) -> list[int]:
+    """Numbers of the predictions: unknown images, then by probability."""
+    return sorted(
+        range(len(predictions)),
+        key=lambda i: (predictions[i].label != UNKNOWN, predictions[i].probability),
+    )
+
+
+def contact_sheet(path: Path, pictures: Sequence[Picture], predictions: Sequence[Prediction]) -> Path:
+    """Draw a PNG file of at most MOST images, each with its answer and name below."""
+    shown = least_certain_first(predictions)[:MOST]
+    columns = min(_COLUMNS, max(len(shown), 1))
+    rows = math.ceil(len(shown) / columns)
+    wide, high = _SIDE + _GAP, _SIDE + _TEXT + _GAP
+    sheet = Image.new("RGB", (columns * wide + _GAP, max(rows, 1) * high + _GAP), "white")
+    pen, face = ImageDraw.Draw(sheet), font("DejaVuSans", 11)
+    for at, i in enumerate(shown):
+        left, top = _GAP + at % columns * wide, _GAP + at // columns * high
+        image = ImageOps.contain(pictures[i].read().convert("RGB"), (_SIDE, _SIDE))
+        sheet.paste(image, (left + (_SIDE - image.width) // 2, top + (_SIDE - image.height) // 2))
+        answer = predictions[i]
+        for line, text in enumerate((f"{answer.probability:4.0%} {answer.label}", Path(answer.name).name)):
+            pen.text(
+                (left, top + _SIDE + 2 + 15 * line),
+                _cut(text),
+                fill="black" if not line else "grey",
+                font=face,
+            )
+    make_folder(path.parent)
+    with partial_file(path) as partial:
+        sheet.save(partial, format="PNG")
+    return path
+
+
+def _cut(text: str) -> str:
+    """As much of a line as fits."""
+    face = font("DejaVuSans", 11)
+    while len(text) > 1 and face.getlength(text) > _SIDE:
+        text = text[:-2] + "…"
+    return text
