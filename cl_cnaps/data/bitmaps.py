@@ -14,7 +14,7 @@ from cl_cnaps.data.digests import digest_of, remembered
 from cl_cnaps.data.layout import is_hidden, natural
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.trees import DirectoryTree, Tree
-from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.errors import BadInputError, foreign
 
 _KEPT = 4  # classes whose array stays in memory: an official one is up to 220 MB
 _HEADER_BYTES = 1024  # more than any .npy header of a plain array
@@ -68,29 +68,26 @@ class BitmapSource(CountedSource):
     def _load(self, file: str) -> np.ndarray:
         where = self._tree.where(file)
         array: np.ndarray
-        try:
+        with foreign(where, "not a whole .npy file"):
             if isinstance(self._tree, DirectoryTree):
                 array = np.load(self._tree.path / file, mmap_mode="r", allow_pickle=False)
             else:
                 array = np.load(io.BytesIO(self._tree.read(file)), allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
-            if isinstance(error, ClCnapsError):
-                raise
-            raise BadInputError(f"{where}: not a whole .npy file ({error})") from error
         return array
 
     def _shape(self, file: str) -> tuple[int, ...]:
         """Shape of a file's array, from its header alone."""
         where = self._tree.where(file)
         start = io.BytesIO(self._tree.head(file, _HEADER_BYTES))
-        try:
+        with foreign(where, "not a .npy file"):
             if np.lib.format.read_magic(start) != (1, 0):
                 raise ValueError("not version 1.0 of the format")
             shape, _, dtype = np.lib.format.read_array_header_1_0(start)
-        except ValueError as error:
-            raise BadInputError(f"{where}: not a .npy file ({error})") from error
-        if dtype != np.uint8 or len(shape) not in {2, 3} or not _side(math.prod(shape[1:])):
+            fits = dtype == np.uint8 and len(shape) in {2, 3} and _side(math.prod(shape[1:]))
+        if not fits:
             raise BadInputError(f"{where}: {dtype} of shape {shape}; expected uint8, N x 784 or N x 28 x 28")
+        if start.tell() + math.prod(shape) != self._tree.size(file):
+            raise BadInputError(f"{where}: not a whole .npy file (its header names {shape[0]:,} images)")
         return tuple(shape)
 
 

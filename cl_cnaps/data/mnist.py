@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import io
 import math
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from cl_cnaps.data.arrays import LabelledPixels
-from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.errors import BadInputError, MissingDataError, foreign
+from cl_cnaps.untrusted import MAX_FILE_BYTES, read_file
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -92,10 +93,13 @@ def _idx(folder: Path, name: str, magic: int) -> np.ndarray:
     file = _found(folder, name)
     if file is None:
         raise MissingDataError(f"{folder / name} does not exist, nor does {name}.gz")
-    try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise BadInputError(f"{file} is damaged ({error}); remove it and fetch it again") from error
+    data = read_file(file)
+    if file.suffix == ".gz":
+        with (
+            foreign(str(file), "damaged; remove it and fetch it again"),
+            gzip.open(io.BytesIO(data)) as packed,
+        ):
+            data = packed.read(MAX_FILE_BYTES)
     header_bytes = 4 * (1 + (magic & 0xFF))  # the magic number's last byte says how many dimensions follow it
     header = [int.from_bytes(data[at : at + 4], "big") for at in range(0, header_bytes, 4)]
     if header[0] != magic or len(data) != header_bytes + math.prod(header[1:]):

@@ -10,14 +10,16 @@ from typing import Any, NoReturn
 
 from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec, Images, Superclass
 from cl_cnaps.data.wordnet import Graph, Synset, leaves, spanned
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.errors import BadInputError, foreign
 from cl_cnaps.untrusted import read_json
 
 
 def read_spec(file: Path) -> DatasetSpec:
     """A `dataset_spec.json`: flat, in alphabets (bi-level) or with a WordNet graph (hierarchical)."""
+    content = _read_object(file)
     try:
-        return parse_spec(_read_object(file))
+        with foreign("what it holds", "is no specification"):
+            return parse_spec(content)
     except BadInputError as error:
         raise BadInputError(f"{file}: {error}") from None
 
@@ -45,8 +47,8 @@ def parse_spec(document: Mapping[str, Any]) -> DatasetSpec:
 
 def read_leaf_images(file: Path) -> dict[str, int]:
     """Number of images of each ILSVRC class, by WordNet id (`ilsvrc_2012_num_leaf_images.json`)."""
+    content = _read_object(file)
     try:
-        content = _read_object(file)
         return {leaf: _Keys(content).count(leaf, value) for leaf, value in content.items()}
     except BadInputError as error:
         raise BadInputError(f"{file}: {error}") from None
@@ -55,7 +57,7 @@ def read_leaf_images(file: Path) -> dict[str, int]:
 def _read_object(file: Path) -> dict[str, Any]:
     content = read_json(file)
     if not isinstance(content, dict):
-        raise BadInputError(f"holds a JSON {type(content).__name__}; an object is needed")
+        raise BadInputError(f"{file}: holds a JSON {type(content).__name__}; an object is needed")
     return content
 
 
@@ -182,8 +184,10 @@ def _graph(keys: _Keys, key: str, nodes: object) -> Graph:
     graph: dict[str, Synset] = {}
     for position, node in enumerate(nodes):
         where = f"{key}[{position}]"
-        if not isinstance(node, dict) or not isinstance(node.get("wn_id"), str):
-            keys.fail(where, "is not a node with a 'wn_id'")
+        if not isinstance(node, dict) or not all(
+            isinstance(node.get(key), str) for key in ("wn_id", "words")
+        ):
+            keys.fail(where, "is not a node with a 'wn_id' and its 'words'")
         for relation in ("children_ids", "parents_ids"):
             related = node.get(relation)
             if not isinstance(related, list) or not all(isinstance(other, str) for other in related):

@@ -36,6 +36,9 @@ class Tree(Protocol):
     def head(self, name: str, size: int) -> bytes:
         """The first bytes of a file, at most so many."""
 
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+
     def where(self, name: str) -> str:
         """The file as a person would look for it."""
 
@@ -96,6 +99,11 @@ class DirectoryTree:
     def head(self, name: str, size: int) -> bytes:
         """The first bytes of a file."""
         return read_file(self.path / name, size=size)
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+        with foreign(self.where(name), "cannot be read"):
+            return (self.path / name).stat().st_size
 
     def where(self, name: str) -> str:
         """The file's path."""
@@ -166,6 +174,10 @@ class ZipTree:
         if len(content) < min(size, entry.file_size):
             raise BadInputError(f"{self.where(name)}: cannot be read (it is cut short)")
         return content
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has, as the zip's own table of contents has it."""
+        return self._open().getinfo(name).file_size
 
     def where(self, name: str) -> str:
         """The zip's path and the file's name in it."""
