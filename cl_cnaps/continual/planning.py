@@ -1,0 +1,188 @@
+"""How many images every class of a stream gets, and which classes come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from cl_cnaps.continual.plans import ImageView, PlannedClass, PlannedTask, StreamPlan
+from cl_cnaps.data import Source
+from cl_cnaps.errors import BadInputError
+
+Shots = int | Literal["all"]
+"""Labelled images a class: a number, or every image that is there."""
+
+
+MOST_QUERIES = 100
+"""Query images per class when no number is given: this many, or as many as every class has."""
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """Which images of a source make the stream, run by run."""
+
+    benchmark: str
+    shots: Shots | None = None
+    queries: int | None = None
+    classes_per_task: int | tuple[int, ...] | None = None
+    """Of every task, the last of which may be smaller; or the sizes of all tasks."""
+    class_order: tuple[str, ...] | int | None = None
+    """Names, or the seed of numpy's legacy permutation."""
+    shuffle_classes: int | None = None
+    """Seed of a random class order, apart from the seed of the images."""
+    seed: int = 0
+    base_classes: int = 0
+    """Classes of the first task; 0: as many as the others."""
+    base_shots: Shots | None = None
+    """Labelled images a class of the first task, where they differ from the others."""
+    lists: Path | None = None
+    """Folder of the published image lists of a few-shot class-incremental benchmark."""
+    repeat: int = 0
+    """Classes of earlier tasks that come back in every later task, with new images."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The images that a class can be drawn from."""
+
+    name: str
+    source: Source
+    class_name: str
+    support_split: str
+    query_split: str
+    listed: tuple[int, ...] = ()
+
+    @property
+    def one(self) -> bool:
+        """Whether support and query images come from the same images."""
+        return self.support_split == self.query_split
+
+    @property
+    def support(self) -> int:
+        """Images in the split of the support."""
+        return self.source.count(self.support_split, self.class_name)
+
+    @property
+    def query(self) -> int:
+        """Images in the split of the queries."""
+        return self.source.count(self.query_split, self.class_name)
+
+
+def plan_tasks(
+    config: StreamConfig,
+    tasks: Sequence[tuple[str, Sequence[Pool], ImageView]],
+    usual_shots: int,
+    notes: tuple[str, ...] = (),
+) -> StreamPlan:
+    """Numbers of images for every class, refusing to do less than was asked for; and classes that come back."""
+    later: Shots = usual_shots if config.shots is None else config.shots
+    shots = [
+        config.base_shots if number == 0 and config.base_shots is not None else later
+        for number in range(len(tasks))
+    ]
+    for given in shots:
+        if given != "all" and given < 1:
+            raise BadInputError(f"shots must be at least 1, got {given}")
+    if config.queries is not None and config.queries < 1:
+        raise BadInputError(f"queries must be at least 1, got {config.queries}")
+    back = _coming_back(config, tasks)
+    queries = config.queries
+    if queries is None:
+        fewest = min(
+            _free(pool, given) for (_, pools, _), given in zip(tasks, shots, strict=True) for pool in pools
+        )
+        queries = min(MOST_QUERIES, max(fewest, 1))
+    planned = []
+    for number, (title, pools, view) in enumerate(tasks):
+        classes = [
+            _planned(config.benchmark, pool, shots[number], queries, drawn_at=number, turn=0)
+            for pool in pools
+        ]
+        for pool, first, turn in back[number]:
+            if "all" in (shots[first], shots[number]) or shots[first] != shots[number]:
+                raise BadInputError("--repeat needs the same number of shots in every task")
+            classes.append(
+                _planned(config.benchmark, pool, shots[number], queries, drawn_at=first, turn=turn)
+            )
+        planned.append(PlannedTask(title, tuple(classes), view))
+    return StreamPlan(config.benchmark, tuple(planned), config.seed, notes)
+
+
+def _coming_back(
+    config: StreamConfig, tasks: Sequence[tuple[str, Sequence[Pool], ImageView]]
+) -> list[list[tuple[Pool, int, int]]]:
+    """For every task the earlier classes that come back in it, with their first task and their turn."""
+    if config.repeat < 0:
+        raise BadInputError(f"--repeat is 0 or more classes a task, not {config.repeat}")
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, 0xBAC])))
+    turns: dict[str, int] = {}
+    seen: list[tuple[Pool, int]] = []
+    found = []
+    for number, (_, pools, _) in enumerate(tasks):
+        here = []
+        if config.repeat and number:
+            if len(seen) < config.repeat:
+                raise BadInputError(
+                    f"--repeat {config.repeat} needs as many classes before the second task; there are {len(seen)}"
+                )
+            for place in sorted(rng.permutation(len(seen))[: config.repeat]):
+                pool, first = seen[place]
+                turns[pool.name] = turns.get(pool.name, 0) + 1
+                here.append((pool, first, turns[pool.name]))
+        seen += [(pool, number) for pool in pools]
+        found.append(here)
+    return found
+
+
+def _free(pool: Pool, shots: Shots) -> int:
+    """Query images that a class has beside its support images; of one pool and all shots, half."""
+    if not pool.one:
+        return pool.query
+    return pool.query // 2 if shots == "all" else pool.query - shots
+
+
+def _planned(
+    benchmark: str, pool: Pool, shots: Shots, queries: int, *, drawn_at: int, turn: int
+) -> PlannedClass:
+    number = shots
+    if number == "all":
+        number = pool.support - queries if pool.one else pool.support
+    needed = number * (1 + turn) + (queries if pool.one else 0)
+    of = f"class {pool.class_name!r} of {pool.source.name} has {pool.support} images"
+    if pool.one and (number < 1 or pool.support < needed):
+        raise BadInputError(
+            f"{of}; {'all but' if shots == 'all' else f'{needed - queries} shots and'} {queries} queries need "
+            f"{max(needed, queries + 1)}. Choose fewer with --shots and --queries"
+        )
+    if pool.support < needed or number < 1:
+        raise BadInputError(
+            f"{of} in split {pool.support_split!r}, {needed} shots were asked for ({benchmark}). "
+            "Choose fewer with --shots"
+        )
+    if pool.query < queries:
+        raise BadInputError(
+            f"class {pool.class_name!r} of {pool.source.name} has {pool.query} images in split "
+            f"{pool.query_split!r}, {queries} queries were asked for ({benchmark}). Choose fewer with --queries"
+        )
+    return PlannedClass(
+        pool.name,
+        pool.source,
+        pool.class_name,
+        pool.support_split,
+        pool.query_split,
+        number,
+        queries,
+        pool.listed,
+        turn,
+        drawn_at,
+    )
+
+
+def default_shots(most: int, pools: Iterable[Pool]) -> int:
+    """For a person's images half of the smallest class, `most` at the most."""
+    found = [pool.support // 2 if pool.one else pool.support for pool in pools]
+    return max(1, min(most, *found))

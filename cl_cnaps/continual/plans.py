@@ -1,0 +1,173 @@
+"""A resolved stream: which images of which source each task has, everything but the draw that each run makes anew."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_cnaps.continual.stream import Stream, Task
+from cl_cnaps.data import Source
+
+ImageView = Callable[[Source, str, str, list[int], int], Tensor]
+"""Source, split, class, image numbers and size to uint8 images N x 3 x size x size."""
+
+
+def plain_view(source: Source, split: str, class_name: str, indices: list[int], size: int) -> Tensor:
+    """The images as they are."""
+    return source.images(split, class_name, indices, size)
+
+
+@dataclass(frozen=True)
+class PlannedClass:
+    """One class of one task."""
+
+    name: str
+    """In the stream: equal names in two tasks are the same class."""
+    source: Source
+    class_name: str
+    """In the source."""
+    support_split: str
+    query_split: str
+    """The same as `support_split` where a class has one pool of images, from which both are drawn, disjoint."""
+    shots: int
+    queries: int
+    listed: tuple[int, ...] = ()
+    """Support images that a published list fixes for every run."""
+    turn: int = 0
+    """How many earlier tasks drew new images of this class from the same pool."""
+    drawn_at: int = 0
+    """The task that the draw is a function of: that of its first turn."""
+
+    def draw(self, seed: int, run: int) -> tuple[list[int], list[int]]:
+        """Image numbers for support and query: a function of seed, run, task and class, and of nothing else."""
+        entropy = [seed, run, self.drawn_at, *self.class_name.encode()]
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        pool = rng.permutation(self.source.count(self.support_split, self.class_name))
+        if self.listed:
+            support = np.array(self.listed)
+        elif self.turn == 0:
+            support = pool[: self.shots]
+        else:
+            # Behind all that earlier turns and the queries took.
+            taken = self.queries if self.support_split == self.query_split else 0
+            start = taken + self.turn * self.shots
+            support = pool[start : start + self.shots]
+        if self.support_split == self.query_split:
+            if self.listed:
+                query = pool[~np.isin(pool, support)][: self.queries]
+            else:
+                query = pool[self.shots : self.shots + self.queries]
+        else:
+            query = rng.permutation(self.source.count(self.query_split, self.class_name))[: self.queries]
+        return support.tolist(), query.tolist()
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """One task: its classes, and how their images are shown."""
+
+    name: str
+    classes: tuple[PlannedClass, ...]
+    view: ImageView = plain_view
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Its classes in order."""
+        return tuple(one.name for one in self.classes)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """Tasks in the order in which they are learned."""
+
+    name: str
+    tasks: tuple[PlannedTask, ...]
+    seed: int
+    notes: tuple[str, ...] = field(default=())
+    """What a reader of the numbers should know, such as a draw that stands in for a published list."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """All classes in the order in which they are learned; the position is the class id."""
+        return tuple(dict.fromkeys(one.name for task in self.tasks for one in task.classes))
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Every source once, in order."""
+        found = {id(one.source): one.source for task in self.tasks for one in task.classes}
+        return tuple(found.values())
+
+    @property
+    def origin(self) -> str:
+        """Where the images come from."""
+        return "; ".join(source.origin for source in self.sources)
+
+    @property
+    def described_origin(self) -> str:
+        """The origin with the notes."""
+        return "; ".join((self.origin, *self.notes))
+
+    @property
+    def listed(self) -> dict[str, list[int]]:
+        """Support images that published lists fix, by class."""
+        return {one.name: list(one.listed) for task in self.tasks for one in task.classes if one.listed}
+
+    def digest(self) -> str:
+        """Digest of the content of all sources."""
+        digests = [source.digest() for source in self.sources]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    @property
+    def shots(self) -> int | str:
+        """Support images a class: a number where all classes have as many, else `from-to`."""
+        return _span([one.shots for task in self.tasks for one in task.classes])
+
+    @property
+    def queries(self) -> int | str:
+        """Query images a class, alike."""
+        return _span([one.queries for task in self.tasks for one in task.classes])
+
+    @property
+    def protocol(self) -> str | None:
+        """How class-incremental papers write the sizes of the tasks, such as B50-Inc10; None if they have no name."""
+        sizes = [len(task.classes) for task in self.tasks]
+        again = len(self.class_names) < sum(sizes)
+        if len(sizes) < 2 or again:
+            return None
+        step = sizes[1]
+        if any(size != step for size in sizes[1:-1]) or sizes[-1] > step:
+            return None
+        return f"B{0 if sizes[0] == step else sizes[0]}-Inc{step}"
+
+    def stream(self, run: int, image_size: int) -> Stream:
+        """The stream of one run: new support and query images, the same classes and order."""
+        number = {name: i for i, name in enumerate(self.class_names)}
+        tasks = []
+        for task in self.tasks:
+            support, query = [], []
+            for one in task.classes:
+                chosen, asked = one.draw(self.seed, run)
+                support.append(task.view(one.source, one.support_split, one.class_name, chosen, image_size))
+                query.append(task.view(one.source, one.query_split, one.class_name, asked, image_size))
+            ids = torch.tensor([number[one.name] for one in task.classes])
+            tasks.append(
+                Task(
+                    task.name,
+                    tuple(ids.tolist()),
+                    torch.cat(support),
+                    ids.repeat_interleave(torch.tensor([len(images) for images in support])),
+                    torch.cat(query),
+                    ids.repeat_interleave(torch.tensor([len(images) for images in query])),
+                )
+            )
+        return Stream(self.name, self.class_names, tuple(tasks), self.origin)
+
+
+def _span(values: list[int]) -> int | str:
+    low, high = min(values), max(values)
+    return low if low == high else f"{low}-{high}"
