@@ -30,6 +30,36 @@ def one_of(
     return check
 
 
+class CountOrAll(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A number of images, or `all`."""
+
+    name = "N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it."""
+        if value == "all" or (isinstance(value, int) and value >= 1):
+            return value
+        if str(value).isdecimal() and int(value) >= 1:
+            return int(value)
+        return self.fail(f"{value!r} is neither a number of at least 1 nor all.", param, ctx)
+
+
+class Sizes(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """One size, or several with commas."""
+
+    name = "N|N,N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it: a number, or a tuple of numbers."""
+        if isinstance(value, int | tuple):
+            return value
+        parts = str(value).split(",")
+        if not all(part.strip().isdecimal() and int(part) >= 1 for part in parts):
+            self.fail(f"{value!r} is not a number of at least 1, nor several with commas.", param, ctx)
+        sizes = tuple(int(part) for part in parts)
+        return sizes[0] if len(sizes) == 1 else sizes
+
+
 def encoding(function: F) -> F:
     """`--encoding`."""
     return click.option(

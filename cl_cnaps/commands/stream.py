@@ -24,6 +24,8 @@ BASELINE_NAMES = (
 )  # fmt: skip
 BENCHMARK_NAMES = (
     "split-mnist", "split-cifar10", "split-cifar100", "split-fashion-mnist", "split-omniglot", "split-mini-imagenet",
+    "fscil-cifar100", "fscil-mini-imagenet", "fscil-cub", "permuted-mnist", "rotated-mnist", "mixed-domains",
+    "mixed-offline",
 )  # fmt: skip
 
 
@@ -32,8 +34,9 @@ BENCHMARK_NAMES = (
     "--benchmark",
     default="split-mnist",
     show_default=True,
-    help=f"{', '.join(BENCHMARK_NAMES)}, folder:PATH for your own images (a folder or zip with one folder per class), "
-    "or the name of any source that `data list` shows.",
+    help=f"{', '.join(BENCHMARK_NAMES)}; SOURCE:B50-Inc10 as class-incremental papers split it; "
+    "domains:SOURCE,SOURCE with the same classes; mixed:SOURCE,SOURCE with a source a task; folder:PATH for your own "
+    "images (a folder or zip with one folder per class), or the name of any source that `data list` shows.",
 )
 @click.option(
     "--model",
@@ -50,7 +53,12 @@ BENCHMARK_NAMES = (
     help="single: all classes seen so far compete. multi: only those of the query's task.",
 )
 @click.option(
-    "--shots", type=click.IntRange(min=1), help="Labelled images per class.  [default: the benchmark's, 100]"
+    "--shots",
+    type=options.CountOrAll(),
+    help="Labelled images per class, or all.  [default: the benchmark's, 100]",
+)
+@click.option(
+    "--base-shots", type=options.CountOrAll(), help="The same in the first task.  [default: as --shots]"
 )
 @click.option(
     "--queries",
@@ -61,10 +69,28 @@ BENCHMARK_NAMES = (
     "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Each with new images."
 )
 @click.option(
-    "--classes-per-task", type=click.IntRange(min=1), help="Split the classes into tasks of this size."
+    "--classes-per-task",
+    type=options.Sizes(),
+    help="Split the classes into tasks of this size, the last with what is left; or the sizes of all tasks: 50,10,10.",
 )
 @click.option(
-    "--class-order", help="Class names in the order to learn them, with commas; others are left out."
+    "--base-classes", type=click.IntRange(min=0), default=0, help="Classes of the first task, if it differs."
+)
+@click.option(
+    "--class-order",
+    help="seed:1993 for the order of published tables, a file with one class a line, or names with commas; classes "
+    "that are not named are left out.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Earlier classes that come back in every later task, with new images.",
+)
+@click.option(
+    "--lists",
+    type=click.Path(path_type=Path),
+    help="fscil-*: folder of the published image lists (session_2.txt, ...).",
 )
 @click.option(
     "--shuffle-classes",
@@ -145,6 +171,7 @@ def run_of_options(
     **asked: Any,
 ) -> StreamRun:
     """What the options ask for; of `--encoding all`, with the first encoding."""
+    from cl_cnaps.continual.class_order import read_class_order
     from cl_cnaps.models.variants import chosen_model
     from cl_cnaps.results.stream_asked import StreamRun
 
@@ -158,7 +185,7 @@ def run_of_options(
         variant=variant,
         encoding="first" if encoding in (None, "all") else encoding,
         heads=("single", "multi") if head == "all" else (head,),  # type: ignore[arg-type]
-        class_order=None if class_order is None else tuple(part.strip() for part in class_order.split(",")),
+        class_order=None if class_order is None else read_class_order(class_order),
         **asked,
     )
 

@@ -117,6 +117,13 @@ class StreamPlan:
         """Support images that published lists fix, by class."""
         return {one.name: list(one.listed) for task in self.tasks for one in task.classes if one.listed}
 
+    @property
+    def details(self) -> dict[str, object]:
+        """What decides the images beside classes, shots, queries and seed: nothing for a stream with equal shots."""
+        by_task = [[one.shots for one in task.classes] for task in self.tasks]
+        unequal = {} if isinstance(self.shots, int) else {"shots_by_task": by_task}
+        return {**unequal, **({"listed": self.listed} if self.listed else {})}
+
     def digest(self) -> str:
         """Digest of the content of all sources."""
         digests = [source.digest() for source in self.sources]

@@ -143,6 +143,6 @@ def _config(asked: StreamRun, plan: StreamPlan, make: LearnerMaker) -> dict[str,
         "data_digest": plan.digest(),
         "backbone_digest": make.backbone_digest,
         "weights_digest": make.weights_digest,
-        **({"listed": listed} if (listed := plan.listed) else {}),
+        **plan.details,
         **make.settings,
     }

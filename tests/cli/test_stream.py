@@ -239,9 +239,7 @@ def test_seconds_have_the_making_of_a_learner_in_them(
     ("options", "says"),
     [
         (("--shots", "9"), "class 'ant' of photos has 10 images; 9 shots and 4 queries need 13"),
-        (("--classes-per-task", "3"), "4 classes cannot be split into tasks of 3"),
         (("--class-order", "ant,owl"), "photos has no class 'owl'"),
-        (("--class-order", ""), "photos has no class ''"),
         (("--benchmark", "folder:nowhere"), "nowhere"),
         (("--benchmark", "split-imagenet"), "there is no data set called 'split-imagenet'"),
         (
@@ -296,6 +294,10 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         (("--device", "abacus"), "device 'abacus': cannot be used here"),
         (("--weights", "no-such-weights"), "no-such-weights"),
         (("--seed", str(2**32)), "the seed is 4294967296"),
+        (("--class-order", "ant,ant"), "the class order is no permutation: it names the class 'ant' twice"),
+        (("--lists", "lists"), "--lists is for fscil-cifar100"),
+        (("--benchmark", "mixed:mnist"), "needs two different sources or more"),
+        (("--base-classes", "9"), "a base task of 9 classes needs as many; there are 4"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_without_a_traceback(
@@ -368,8 +370,9 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
     from cl_cnaps.commands import options
     from cl_cnaps.continual.baselines import BASELINES
-    from cl_cnaps.continual.benchmarks import BENCHMARKS
+    from cl_cnaps.continual.benchmarks import BENCHMARKS, DOMAINS, MIXED
     from cl_cnaps.continual.encodings import ENCODINGS
+    from cl_cnaps.continual.fscil import FSCIL
     from cl_cnaps.gaussian import metric_names
     from cl_cnaps.models.cnaps import MODELS
     from cl_cnaps.models.variants import VARIANTS, Variant
@@ -379,7 +382,7 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
     assert set(get_args(Variant)) == {"plain", *VARIANTS}
     assert tuple(MODELS) == command.CNAPS_MODELS
     assert tuple(BASELINES) == command.BASELINE_NAMES
-    assert tuple(BENCHMARKS) == command.BENCHMARK_NAMES
+    assert (*BENCHMARKS, *FSCIL, *DOMAINS, *MIXED) == command.BENCHMARK_NAMES
 
 
 @pytest.mark.parametrize("name", ["lda", "ridge", "fsa-film"])
@@ -391,3 +394,32 @@ def test_rivals_run_on_frozen_and_on_adapted_features(name: str, stream: Stream)
     assert [line["adaptation"] for line in (frozen[0], adapted[0])] == ["none", "film"]
     assert frozen[0]["record"] != adapted[0]["record"]
     assert all(0 <= line["final_accuracy"]["mean"] <= 1 for line in (*frozen, *adapted))
+
+
+def test_unequal_tasks_and_shots_reach_the_record(stream: Stream) -> None:
+    command = ("--runs", "1", "--json", "--head", "single", "--shots", "all", "--queries", "3")
+    (line,) = lines(stream(*command, "--base-classes", "1", "--classes-per-task", "2", small=SMALL[:4]))
+    config = json.loads((Path(line["record"]) / "config.json").read_text())
+    assert [len(task) for task in config["tasks"]] == [1, 2, 1]
+    assert line["shots"] == 7
+    (first,), (second,) = (
+        lines(stream("--runs", "1", "--json", "--head", "single", "--base-shots", base, "--shots", later))
+        for base, later in (("2", "3"), ("3", "2"))
+    )
+    assert first["shots"] == second["shots"] == "2-3"
+    assert first["record"] != second["record"]
+
+
+def test_the_sizes_of_tasks_are_read_with_commas(stream: Stream) -> None:
+    (line,) = lines(stream("--runs", "1", "--json", "--head", "single", "--classes-per-task", "3,1"))
+    config = json.loads((Path(line["record"]) / "config.json").read_text())
+    assert [len(task) for task in config["tasks"]] == [3, 1]
+    for options in (("--classes-per-task", "3,x"), ("--shots", "some")):
+        assert stream(*options).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["rotated-mnist", "mixed-offline"])
+def test_other_domains_run_offline(name: str, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CL_CNAPS_DATA", "there is none")
+    found = lines(stream("--benchmark", name, "--runs", "1", "--json"))
+    assert [line["benchmark"] for line in found] == [name] * 2

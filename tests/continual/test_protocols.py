@@ -236,9 +236,9 @@ def test_cnaps_merges_a_class_that_comes_back_by_count() -> None:
 # Few-shot class-incremental streams.
 
 
-@pytest.fixture
-def birds(tmp_path: Path) -> Source:
-    root = tmp_path / "cu_birds"
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    root = tmp_path_factory.mktemp("birds") / "cu_birds"
     return folder(root, {f"{i:03}.Bird_{i}": 7 for i in range(1, 201)}, names="Bird_{:02}")
 
 
