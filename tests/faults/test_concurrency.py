@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import time
@@ -88,6 +89,29 @@ def test_what_a_killed_process_left_half_packed_is_removed(tmp_path: Path) -> No
     leftover.write_bytes(b"half")
     packed(source, 16)
     assert not leftover.exists()
+
+
+def _pack_and_register(folder: Path, root: Path) -> None:
+    for number in range(1000):
+        register(f"set{number}", folder, root)
+        packed(open_source(f"folder:{folder}"), 8 + number % 40)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path, seed: int) -> None:
+    folder = class_folders(tmp_path / "pets", {"cat": 3, "dog": 3})
+    process = FORK.Process(target=_pack_and_register, args=(folder, tmp_path))
+    process.start()
+    time.sleep(random.Random(seed).uniform(0.01, 0.3))
+    process.kill()
+    process.join(timeout=60)
+    done = sorted(registered(tmp_path))
+    assert done == sorted(f"set{number}" for number in range(len(done)))
+    source = open_source(f"folder:{folder}")
+    for size in range(8, 8 + min(len(done), 40) + 1):
+        found = packed(source, size).images("all", "dog", [2, 0], size)
+        assert torch.equal(found, source.images("all", "dog", [2, 0], size))
+    assert not list(packed_folder().glob("*.partial"))
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(
