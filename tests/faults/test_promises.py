@@ -1,0 +1,17 @@
+"""docs/reliability.md names the test of every promise, and every test of this folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+FAULTS = Path(__file__).parent
+PAGE = (FAULTS.parents[1] / "docs" / "reliability.md").read_text()
+
+
+def test_every_test_is_named_and_every_name_is_a_test() -> None:
+    here = {file.name for file in FAULTS.glob("test_*.py")} - {Path(__file__).name}
+    assert set(re.findall(r"test_\w+\.py", PAGE)) == here
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    assert rows
+    assert all(re.search(r"`test_\w+\.py` \|$", row) for row in rows)
