@@ -276,8 +276,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.temperature != "calibrated":
             return float(self.temperature)
         counts = self.counts_
-        shots, per_class = sum(counts.values()) / len(counts), queries / len(counts)
-        return self.calibration_.scale * temperature_unit(model, shots, per_class)
+        return self.calibration_.scale * temperature_unit(model, len(counts), sum(counts.values()), queries)
 
     @property
     def counts_(self) -> dict[Any, int]:
@@ -385,6 +384,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from cl_cnaps.classifier_files import load_classifier
 
         return load_classifier(cls, Path(path), weights, device)
+
+    def export(self, path: str | Path) -> Path:
+        """Write network and classes as one ONNX graph, from uint8 images to probabilities; needs the extra `onnx`."""
+        from cl_cnaps.onnx_export import export_onnx
+
+        check_is_fitted(self)
+        return export_onnx(self, Path(path))
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         kind = self.model if isinstance(self.model, str) else self.model.model.name
