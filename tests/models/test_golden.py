@@ -19,12 +19,7 @@ from cl_cnaps.models.released import import_checkpoint
 LABELS = torch.arange(5).repeat_interleave(torch.tensor([1, 2, 3, 5, 9]))
 
 
-@pytest.fixture(scope="module")
-def golden(request: pytest.FixtureRequest, shared_data: Path) -> Path:
-    folder = shared_data.parent / "golden"
-    if not folder.is_dir():
-        pytest.skip("needs the golden vectors of the released code beside the data folder")
-    return folder
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def made_up_state(keys: Path) -> dict[str, torch.Tensor]:
@@ -73,8 +68,8 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=["simple_film", "transductive_film", "cnaps_film"])
-def case(request: pytest.FixtureRequest, golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(golden, request.param, tmp_path_factory.mktemp("golden"))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return Case(GOLDEN, request.param, tmp_path_factory.mktemp("golden"))
 
 
 def test_encoding_film_and_features(case: Case) -> None:
