@@ -65,6 +65,74 @@ def backward_transfer(accuracy: Array) -> Array | None:
     return np.asarray((accuracy[:, -1, :-1] - when_learned).mean(axis=1))
 
 
+def learning_accuracy(accuracy: Array) -> Array:
+    """Per run: mean over the tasks of A[i, i], the accuracy on a task just learned. (Riemer et al., 2019.)"""
+    return np.asarray(np.diagonal(accuracy, axis1=1, axis2=2).mean(axis=1))
+
+
+def forward_transfer(before: Array, chance: Array) -> Array | None:
+    """Per run: mean over the tasks i > 0 of A[i-1, i] - chance[i]; None for one task. (Lopez-Paz and Ranzato, 2017.)
+
+    A single head that has not seen a task's classes cannot name them: there A[i-1, i] is 0 by definition wherever the
+    classes of tasks are disjoint, and this number is minus chance.
+
+    Args:
+        before: R x (T-1), the accuracy on task i after learning the tasks before it.
+        chance: T-1, the accuracy of guessing on these tasks.
+    """
+    if before.shape[1] == 0:
+        return None
+    if before.shape[1:] != chance.shape:
+        raise BadInputError(f"{before.shape[1]} tasks have as many chances, not {len(chance)}")
+    return np.asarray((before - chance).mean(axis=1))
+
+
+def image_weighted(accuracy: Array, n_queries: Array) -> Array:
+    """Per run and step: the accuracy over all query images of the tasks seen, R x T.
+
+    Where tasks are unequal it differs from the mean over tasks, and it is what few-shot and class-incremental tables
+    report after each session. Its last column is the last accuracy over images.
+
+    Args:
+        accuracy: A, R x T x T.
+        n_queries: query images of each task, T.
+    """
+    if n_queries.shape != accuracy.shape[2:] or not (n_queries > 0).all():
+        raise BadInputError(
+            f"{accuracy.shape[2]} tasks need a positive number of queries each, not {n_queries.tolist()}"
+        )
+    seen = np.tril(np.ones(accuracy.shape[1:], dtype=bool))
+    right = np.where(seen, accuracy, 0.0) @ n_queries
+    return np.asarray(right / (seen @ n_queries))
+
+
+@dataclass(frozen=True)
+class FscilFigures:
+    """What few-shot class-incremental tables report; each per run."""
+
+    drop: Array
+    """Accuracy over all images after the base session, minus that after the last."""
+    base: Array
+    """Of the base classes after the last session."""
+    novel: Array
+    """Of all other classes after the last session, over their images."""
+    harmonic: Array
+    """Harmonic mean of base and novel; 0 where either is 0."""
+
+
+def fscil_figures(accuracy: Array, n_queries: Array) -> FscilFigures | None:
+    """The figures of a stream whose first task is the base session; None for one session."""
+    by_step = image_weighted(accuracy, n_queries)
+    if accuracy.shape[1] == 1:
+        return None
+    last = accuracy[:, -1, :]
+    base = last[:, 0]
+    novel = last[:, 1:] @ n_queries[1:] / n_queries[1:].sum()
+    both = base + novel
+    harmonic = np.where(both > 0, 2 * base * novel / np.where(both > 0, both, 1.0), 0.0)
+    return FscilFigures(by_step[:, 0] - by_step[:, -1], base, np.asarray(novel), harmonic)
+
+
 def accuracy_by_step(accuracy: Array) -> Array:
     """Per run and step: mean over the tasks seen so far."""
     return np.asarray(np.nanmean(accuracy, axis=2))
