@@ -14,23 +14,30 @@ from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
     from cl_cnaps.classifier import FewShotClassifier, Prediction, load
+    from cl_cnaps.continual.strategies import CnapsStrategy, SimpleCnapsStrategy, TransductiveCnapsStrategy
     from cl_cnaps.models.cnaps import Cnaps, SimpleCnaps, TransductiveCnaps
 
 _PUBLIC = {
     "Cnaps": "cl_cnaps.models.cnaps",
+    "CnapsStrategy": "cl_cnaps.continual.strategies",
     "FewShotClassifier": "cl_cnaps.classifier",
     "Prediction": "cl_cnaps.classifier",
     "SimpleCnaps": "cl_cnaps.models.cnaps",
+    "SimpleCnapsStrategy": "cl_cnaps.continual.strategies",
     "TransductiveCnaps": "cl_cnaps.models.cnaps",
+    "TransductiveCnapsStrategy": "cl_cnaps.continual.strategies",
     "load": "cl_cnaps.classifier",
 }
 
 __all__ = [
     "Cnaps",
+    "CnapsStrategy",
     "FewShotClassifier",
     "Prediction",
     "SimpleCnaps",
+    "SimpleCnapsStrategy",
     "TransductiveCnaps",
+    "TransductiveCnapsStrategy",
     "__version__",
     "load",
 ]
