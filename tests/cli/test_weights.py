@@ -75,7 +75,7 @@ def test_requests_that_cannot_be_met(checkpoint: Path, tmp_path: Path) -> None:
         assert "--name" in run("import", checkpoint, "--name", name, status=2).output
     (tmp_path / "text.pt").write_text("not a checkpoint")
     assert (
-        "text.pt is not a checkpoint of plain tensors" in run("import", tmp_path / "text.pt", status=1).output
+        "text.pt: not a checkpoint of plain tensors" in run("import", tmp_path / "text.pt", status=1).output
     )
     assert not weights_root().exists()
 
