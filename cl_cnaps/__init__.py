@@ -27,6 +27,7 @@ _PUBLIC = {
     "TransductiveCnaps": "cl_cnaps.models.cnaps",
     "TransductiveCnapsStrategy": "cl_cnaps.continual.strategies",
     "load": "cl_cnaps.classifier",
+    "read_results": "cl_cnaps.records.reading",
 }
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "TransductiveCnapsStrategy",
     "__version__",
     "load",
+    "read_results",
 ]
 
 torchvision_import.install()

@@ -15,12 +15,12 @@ from benchmarks.speed.figures import Figure
 from benchmarks.speed.timing import interleaved
 from cl_cnaps.data import Source, open_source
 from cl_cnaps.episodes import Episode
+from cl_cnaps.episodes.episode_images import SPLIT
 from cl_cnaps.errors import MissingDataError
-from cl_cnaps.evaluation.episode_images import SPLIT
-from cl_cnaps.evaluation.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.evaluation.run import with_packed_images
-from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
-from cl_cnaps.evaluation.workers import one_thread
+from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
+from cl_cnaps.few_shot.run import with_packed_images
+from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.workers import one_thread
 from cl_cnaps.models.loading import load_model
 
 

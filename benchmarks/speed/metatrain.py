@@ -115,7 +115,7 @@ class _RealTask:
 
     def __init__(self) -> None:
         from benchmarks.speed.loading import images_to_test
-        from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
+        from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
 
         self.model = a_model()
         self.tasks_of = images_to_test()
@@ -125,7 +125,7 @@ class _RealTask:
 
 def _to_a_plain_implementation(rounds: int) -> Figure:
     from benchmarks.speed.loading import task_images
-    from cl_cnaps.evaluation.run import with_packed_images
+    from cl_cnaps.few_shot.run import with_packed_images
 
     task = _RealTask()
     ready = with_packed_images(task.tasks_of, SIDE)

@@ -73,8 +73,8 @@ def _of_the_stream(quick: bool) -> Iterator[Figure]:
 
 def _of_a_step(quick: bool) -> Iterator[Figure]:
     from benchmarks.speed.loading import images_to_test, task_images
-    from cl_cnaps.evaluation.run import with_packed_images
-    from cl_cnaps.evaluation.tasks import TaskShape, make_sampler
+    from cl_cnaps.few_shot.run import with_packed_images
+    from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
 
     model = load_model("simple", device="cpu").model.train()
     size = model.backbone.info.image_size

@@ -64,7 +64,7 @@ def run_suite(
 
 def bench(only: Sequence[str], *, quick: bool, threads: int, out: Path, as_json: bool, quiet: bool) -> None:
     """Run the benchmarks, print their figures and write the record."""
-    from cl_cnaps.results.speed import write_speed_record
+    from cl_cnaps.report.speed import write_speed_record
 
     if unknown := [name for name in only if name not in NAMES]:
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(NAMES)}", param_hint="--only")
@@ -104,7 +104,7 @@ def bench(only: Sequence[str], *, quick: bool, threads: int, out: Path, as_json:
 
 
 def _draw(record: Any) -> Path:
-    from cl_cnaps.results.plots.growth import draw_growth
+    from benchmarks.speed.plot import draw_growth
 
     return draw_growth(record)
 
@@ -112,8 +112,8 @@ def _draw(record: Any) -> Path:
 def _table(figures: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    from cl_cnaps.commands.terminal import terminal
-    from cl_cnaps.results.speed import bar_words
+    from cl_cnaps.commands.display import terminal
+    from cl_cnaps.report.speed import bar_words
 
     table = Table("benchmark", "what", "measured", "bar", "")
     for one in figures:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cl_cnaps.data import Source
 from cl_cnaps.episodes.episode import IntArray
-from cl_cnaps.evaluation.episode_images import SPLIT
+from cl_cnaps.episodes.episode_images import SPLIT
 
 
 class Pictures:

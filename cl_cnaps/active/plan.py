@@ -14,9 +14,9 @@ from cl_cnaps.data.layout import plain
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.episodes import ClassTable, Episode, SplitSpec
 from cl_cnaps.episodes.episode import IntArray
+from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.evaluation.episode_images import SPLIT, EpisodeImages, Piece
-from cl_cnaps.evaluation.evaluation_sets import EvaluationSet, evaluation_set
+from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
 
 _DRAW, _SHUFFLE = 1, 2
 """What a generator is for, so that two uses never share numbers."""

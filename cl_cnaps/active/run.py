@@ -20,9 +20,9 @@ from cl_cnaps.active.pictures import Pictures
 from cl_cnaps.active.plan import ActivePlan, Draw, DrawSampler
 from cl_cnaps.data import Source
 from cl_cnaps.episodes.episode import IntArray
-from cl_cnaps.evaluation.frozen import FeatureRows, constant_film, read_features
-from cl_cnaps.evaluation.run import features_of_all
-from cl_cnaps.evaluation.workers import Workers
+from cl_cnaps.features.frozen import FeatureRows, constant_film, read_features
+from cl_cnaps.few_shot.run import features_of_all
+from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
 
 _ROUND = 3
@@ -30,8 +30,8 @@ _ROUND = 3
 
 
 @dataclass(frozen=True)
-class Unit:
-    """One run of one task, with every strategy."""
+class Draws:
+    """One run of one task, with every strategy; both by number."""
 
     task: int
     run: int
@@ -41,14 +41,14 @@ class Unit:
 class Curves:
     """What came of a unit: strategy -> its points."""
 
-    unit: Unit
+    unit: Draws
     curves: dict[str, list[Point]]
     seconds: float
 
 
-def units_of(plan: ActivePlan) -> list[Unit]:
-    """Every run of every task, the first run of all tasks first."""
-    return [Unit(task, run) for run in range(plan.protocol.runs) for task in range(len(plan.tasks))]
+def all_draws(plan: ActivePlan) -> list[Draws]:
+    """Return every run of every task, the first run of all tasks first."""
+    return [Draws(task, run) for run in range(plan.protocol.runs) for task in range(len(plan.tasks))]
 
 
 def run_units(
@@ -56,7 +56,7 @@ def run_units(
     plan: ActivePlan,
     images: Source,
     strategies: Mapping[str, Strategy],
-    units: Sequence[Unit],
+    units: Sequence[Draws],
     *,
     query_set: int = QUERY_SET,
     progress: Callable[[], None] = lambda: None,
@@ -89,7 +89,7 @@ class RunUnit:
     """Features embedded once, and which row is which image's."""
     _table: Tensor | None = field(default=None, repr=False)
 
-    def __call__(self, model: CnapsModel, unit: Unit) -> Curves:
+    def __call__(self, model: CnapsModel, unit: Draws) -> Curves:
         """Run one unit."""
         start = time.perf_counter()
         task, protocol = self.plan.tasks[unit.task], self.plan.protocol

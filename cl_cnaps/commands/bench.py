@@ -17,7 +17,7 @@ from cl_cnaps.commands import options
 @click.option(
     "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Threads PyTorch uses."
 )
-@options.out("runs")
+@options.out
 @options.as_json
 @options.quiet
 def bench(only: tuple[str, ...], quick: bool, threads: int, out: Path, as_json: bool, quiet: bool) -> None:

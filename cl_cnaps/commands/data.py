@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.terminal import terminal, text_column
+from cl_cnaps.commands.display import Display, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.data.source import CountedSource
@@ -148,7 +148,9 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
     failed = False
     for source in _sources(names):
         start = time.perf_counter()
-        with _progress(f"opening {source.name}", total(source), quiet or as_json) as progress:
+        with Display(quiet or as_json) as display:
+            display.begin(f"opening {source.name}", total(source))
+            progress = partial(display.show, "")
             result = verify_source(source, spec, splits=record_splits(source), progress=progress)
         seconds = time.perf_counter() - start
         failed = failed or bool(result.bad) or (spec is not None and bool(result.differences))
@@ -229,7 +231,9 @@ def convert(
         sources, place, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed
     ):
         start = time.perf_counter()
-        with _progress(f"writing {plan.folder.name}", plan.images, quiet or as_json) as progress:
+        with Display(quiet or as_json) as display:
+            display.begin(f"writing {plan.folder.name}", plan.images)
+            progress = partial(display.show, "")
             result = convert_source(
                 plan.source, plan.spec, plan.folder, splits=plan.splits, invert=plan.invert, progress=progress
             )
@@ -281,17 +285,3 @@ def _say_left_out(what: str, names: tuple[str, ...]) -> None:
     if names:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         click.echo(f"  left out: {len(names):,} classes {what}: {shown}")
-
-
-@contextmanager
-def _progress(title: str, total: int, silent: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error if a terminal is watching; yields what to tell the images done to."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = terminal(stderr=True)
-    columns = (text_column("task.description"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=silent or not console.is_terminal
-    ) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.advance(task, done)

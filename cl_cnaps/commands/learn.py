@@ -34,10 +34,7 @@ from cl_cnaps.commands import options
     type=click.Path(path_type=Path),
     help="Images of the kind to be predicted, which the transductive model adapts to as well.",
 )
-@options.weights
-@options.backbone
-@options.adaptation
-@options.image_size
+@options.model_options("weights", "backbone", "backbone_weights", "adaptation", "image_size")
 @options.seed
 @options.device
 @options.quiet

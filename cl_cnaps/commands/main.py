@@ -8,18 +8,15 @@ from typing import Any
 import click
 
 from cl_cnaps import __version__
-from cl_cnaps.commands.ablate import ablate
-from cl_cnaps.commands.active import active
 from cl_cnaps.commands.bench import bench
 from cl_cnaps.commands.data import data
-from cl_cnaps.commands.evaluate import evaluate
+from cl_cnaps.commands.experiments import COMMANDS
 from cl_cnaps.commands.learn import learn
 from cl_cnaps.commands.metatrain import metatrain
 from cl_cnaps.commands.plot import plot
 from cl_cnaps.commands.predict import predict
 from cl_cnaps.commands.pretrain import pretrain
 from cl_cnaps.commands.report import report
-from cl_cnaps.commands.stream import stream
 from cl_cnaps.commands.sweep import sweep
 from cl_cnaps.commands.weights import weights
 from cl_cnaps.errors import ClCnapsError, printable
@@ -68,6 +65,6 @@ def main(debug: bool) -> None:
 
 
 for _verb in (
-    stream, evaluate, active, ablate, learn, predict, sweep, metatrain, pretrain, plot, report, data, weights, bench,
+    *COMMANDS.values(), learn, predict, sweep, metatrain, pretrain, plot, report, data, weights, bench,
 ):  # fmt: skip
     main.add_command(_verb)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.training_watch import TrainingWatch
+from cl_cnaps.commands.display import TrainingDisplay
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
@@ -27,11 +27,11 @@ EXIT_WORSE, EXIT_NOT_FINITE, EXIT_INTERRUPTED = 3, 4, 75
 @click.option(
     "--seed", type=click.IntRange(min=0), help="Instead of the recipe's: decides every random draw."
 )
-@options.recipes_variant
+@options.recipes_settings
 @click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
               help="Processes that load tasks ahead; the tasks stay the same.")  # fmt: skip
 @options.device
-@options.out("runs")
+@options.out
 @options.as_json
 @options.quiet
 def metatrain(
@@ -54,7 +54,7 @@ def metatrain(
       cl-cnaps metatrain benchmarks/training/simple-resnet18-meta-dataset.toml --specs specs --backbone-weights b.pt
       torchrun --nproc-per-node 4 --no-python cl-cnaps metatrain RECIPE.toml
     """
-    from cl_cnaps.results.environment import code_version
+    from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.building import build_model
     from cl_cnaps.training.changed_recipe import read_changed_recipe
@@ -66,7 +66,7 @@ def metatrain(
     set_up_torch()
     recipe = read_changed_recipe(recipe_file, changes)
     folder = out / "metatrain" / recipe.name
-    with Ranks.join(device) as ranks, TrainingWatch(quiet or as_json or not ranks.first) as watch:
+    with Ranks.join(device) as ranks, TrainingDisplay(quiet or as_json or not ranks.first) as watch:
         model, start = build_model(recipe)
         if ranks.local_rank:
             ranks.wait()  # the first process of each machine packs the images for all of them

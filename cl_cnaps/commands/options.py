@@ -1,298 +1,186 @@
-"""Options that several verbs share, so that they read and behave the same everywhere."""
+"""Options of the command line: those that several verbs share, and those made from what experiments declare."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from cl_cnaps.models.variants import VARIANTS
-
-ENCODING_NAMES = ("moving", "first", "averaging")
-METRIC_NAMES = ("mahalanobis", "root-riemannian", "euclidean", "l1", "cosine", "dot")
+from cl_cnaps.experiments.options import SETTINGS, ModelOptions, Option, option_name, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def one_of(
-    names: Sequence[str], registered: Callable[[], Iterable[str]]
-) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """A check that a name is one of `names`, which are known without loading PyTorch, or was registered by a person."""
-
-    def check(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
-        if given is None or given in names or given in registered():
-            return given
-        said = ", ".join(map(repr, dict.fromkeys((*names, *registered()))))
-        raise click.BadParameter(f"{given!r} is not one of {said}.", context, option)
-
-    return check
-
-
-class CountOrAll(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A number of images, or `all`."""
-
-    name = "N|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
-        if value == "all" or (isinstance(value, int) and value >= 1):
-            return value
-        if str(value).isdecimal() and int(value) >= 1:
-            return int(value)
-        return self.fail(f"{value!r} is neither a number of at least 1 nor all.", param, ctx)
-
-
-class Sizes(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """One size, or several with commas."""
-
-    name = "N|N,N,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it: a number, or a tuple of numbers."""
-        if isinstance(value, int | tuple):
-            return value
-        parts = str(value).split(",")
-        if not all(part.strip().isdecimal() and int(part) >= 1 for part in parts):
-            self.fail(f"{value!r} is not a number of at least 1, nor several with commas.", param, ctx)
-        sizes = tuple(int(part) for part in parts)
-        return sizes[0] if len(sizes) == 1 else sizes
-
-
-def encoding(function: F) -> F:
-    """`--encoding`."""
-    return click.option(
-        "--encoding",
-        metavar=f"[{'|'.join(ENCODING_NAMES)}|all]",
-        callback=one_of((*ENCODING_NAMES, "all"), _encodings),
-        help="Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean. "
-        "Baselines have none.  [default: first]",
-    )(function)
-
-
-def seed(function: F) -> F:
-    """`--seed`."""
-    return click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides every random draw."
-    )(function)
+seed = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides every random draw."
+)
+device = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="auto, cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.",
+)
+out = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder that the run's record is written under.",
+)
+quiet = click.option("--quiet", "-q", is_flag=True, help="No progress and no table; errors still show.")
+as_json = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per line on standard output, nothing else there.",
+)
+resume = click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue a killed run of the same configuration, or return the record of a finished one.",
+)
+resume_training = click.option(
+    "--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out."
+)
+plots = click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")
+download = click.option(
+    "--download/--no-download",
+    default=True,
+    show_default=True,
+    help="Fetch missing data through torchvision.",
+)
+keep_features = click.option(
+    "--keep-features",
+    "keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder where features are kept and found again: another metric, variant or model with the same features of "
+    "the same images then embeds nothing. 5 KB an image; yours to delete.",
+)
+workers = click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
+    "[default: one for each core; with a GPU 0]",
+)
+recipes_specs = click.option(
+    "--specs",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
+)
 
 
-def device(function: F) -> F:
-    """`--device`."""
-    return click.option(
-        "--device",
-        default="auto",
-        show_default=True,
-        help="auto, cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.",
-    )(function)
-
-
-def out(default: str) -> Callable[[F], F]:
-    """`--out` with the verb's own default folder."""
+def declared_options(
+    config: type, names: Sequence[str] | None = None, default: str | None = None
+) -> Callable[[F], F]:
+    """Make the options that a config declares, in order; `default` says in words what all defaults are."""
 
     def decorate(function: F) -> F:
-        return click.option(
-            "--out",
-            type=click.Path(file_okay=False, path_type=Path),
-            default=Path(default),
-            show_default=True,
-            help="Folder that the run's record is written under.",
-        )(function)
+        every = options_of(config)
+        for name in reversed(list(every) if names is None else names):
+            field, declared = every[name]
+            function = _parameter(name, field, declared, default)(function)
+        return function
 
     return decorate
 
 
-def quiet(function: F) -> F:
-    """`--quiet`."""
-    return click.option("--quiet", "-q", is_flag=True, help="No progress and no table; errors still show.")(
-        function
-    )
+def model_options(*names: str) -> Callable[[F], F]:
+    """Make some of the options that all experiments share."""
+    return declared_options(ModelOptions, names)
 
 
-def resume(function: F) -> F:
-    """`--resume` of verbs that make a record."""
-    return click.option(
-        "--resume",
-        is_flag=True,
-        help="Take up a killed run of the same configuration, or the record of a finished one.",
-    )(function)
+def recipes_settings(function: F) -> F:
+    """Make the model's settings as options of verbs that train: what is not given is as in the recipe."""
+    names = (*SETTINGS, "refine_min", "refine_max")
+    return declared_options(ModelOptions, names, "the recipe's")(function)
 
 
-def resume_training(function: F) -> F:
-    """`--resume` of verbs that train."""
-    return click.option(
-        "--resume", is_flag=True, help="Go on from the last checkpoint of the same recipe under --out."
-    )(function)
+def _parameter(name: str, field: Field[Any], declared: Option, default: str | None) -> Callable[[F], F]:
+    if declared.argument:
+        kind: Any = click.Choice(declared.choices) if declared.choices else None
+        return click.argument(name, type=kind)
+    shown = default or declared.default
+    settings: dict[str, Any] = {
+        "help": declared.help + (f"  [default: {shown}]" if shown else ""),
+        "metavar": declared.metavar,
+    }
+    if declared.type is bool:
+        settings["is_flag"] = True
+        del settings["metavar"]
+    elif declared.form == "pairs":
+        settings |= {"multiple": True, "callback": _pairs}
+    elif declared.form == "list":
+        settings |= {"multiple": True, "callback": _several(_type(declared))}
+        settings["metavar"] = declared.metavar or ("N,N,..." if declared.type is int else None)
+    elif declared.registered is not None:
+        settings["metavar"] = f"[{'|'.join(declared.choices)}]"
+        settings["callback"] = _one_of(declared)
+    elif declared.also:
+        settings["callback"] = _number_or_word(declared)
+    else:
+        settings["type"] = _type(declared)
+    if default is None and not any(field.default is one for one in (None, MISSING, False)):
+        settings |= {"default": field.default, "show_default": True}
+    return click.option(f"--{option_name(name, declared)}", name, **settings)
 
 
-def plots(function: F) -> F:
-    """`--plots/--no-plots`."""
-    return click.option("--plots/--no-plots", default=True, show_default=True, help="Draw the charts.")(
-        function
-    )
+def _type(declared: Option) -> Any:
+    if declared.choices:
+        return click.Choice(declared.choices)
+    if declared.type is int:
+        return click.IntRange(min=None if declared.least is None else int(declared.least))
+    if declared.type is float:
+        return click.FloatRange(declared.least, declared.most, min_open=True)
+    if declared.type is Path:
+        return click.Path(exists=True, file_okay=False, path_type=Path)
+    return click.STRING
 
 
-def download(function: F) -> F:
-    """`--download/--no-download`."""
-    return click.option(
-        "--download/--no-download",
-        default=True,
-        show_default=True,
-        help="Fetch missing data through torchvision.",
-    )(function)
+def _several(kind: Any) -> Callable[..., tuple[Any, ...] | None]:
+    """Values with commas between, from an option that may be repeated; None if it is not given."""
+
+    def parse(
+        context: click.Context, option: click.Parameter, given: tuple[str, ...]
+    ) -> tuple[Any, ...] | None:
+        parts = [part.strip() for text in given for part in text.split(",")]
+        try:
+            return tuple(kind(part, option, context) for part in parts) or None
+        except click.BadParameter as error:
+            raise click.BadParameter(
+                f"{error.message} Give values with commas between, such as 5,10."
+            ) from None
+
+    return parse
 
 
-def as_json(function: F) -> F:
-    """`--json`."""
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        help="Print one JSON object per line on standard output, nothing else there.",
-    )(function)
+def _pairs(_context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+    """`NAME=VALUE` of each time the option is given."""
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise click.BadParameter(f"{text!r} is not {option.metavar}, such as plus=mine.safetensors")
+    return dict(text.split("=", 1) for text in given) or None
 
 
-def backbone(function: F) -> F:
-    """`--backbone` and `--backbone-weights`."""
-    function = click.option(
-        "--backbone-weights",
-        default="auto",
-        show_default=True,
-        metavar="auto|download|random|FILE",
-        help="The backbone's own weights (auto), timm's fetched now (download), random ones, or a state dict.",
-    )(function)
-    return click.option(
-        "--backbone",
-        help="efficientnet-lite0, resnet18 (the paper's) or timm:NAME.  [default: efficientnet-lite0]",
-    )(function)
+def _one_of(declared: Option) -> Callable[..., str | None]:
+    """A check that a name is a choice, or was registered in Python; the latter are loaded only if need be."""
+
+    def check(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+        assert declared.registered is not None
+        if given is None or given in declared.choices or given in declared.registered():
+            return given
+        names = ", ".join(map(repr, dict.fromkeys((*declared.choices, *declared.registered()))))
+        raise click.BadParameter(f"{given!r} is not one of {names}.", context, option)
+
+    return check
 
 
-def weights(function: F) -> F:
-    """`--weights`."""
-    return click.option(
-        "--weights",
-        metavar="NAME|FILE|none",
-        help="Adaptation weights (see `weights list`).  [default: those shipped for the model, if any]",
-    )(function)
+def _number_or_word(declared: Option) -> Callable[..., int | str | None]:
+    def parse(context: click.Context, option: click.Parameter, text: str | None) -> int | str | None:
+        if text is None or text in declared.also:
+            return text
+        return int(_type(declared)(text, option, context))
 
-
-def adaptation(function: F) -> F:
-    """`--adaptation`."""
-    return click.option(
-        "--adaptation",
-        type=click.Choice(["film", "none"]),
-        help="film: features adapted to each task; none: frozen features.  [default: film if there are weights for "
-        "it, else none]",
-    )(function)
-
-
-def image_size(function: F) -> F:
-    """`--image-size`."""
-    return click.option(
-        "--image-size", type=click.IntRange(min=16), help="Input side in pixels.  [default: the backbone's]"
-    )(function)
-
-
-def variant(function: F) -> F:
-    """`--metric`, `--variant`, `--refine-min` and `--refine-max`: what the paper's ablations change."""
-    return _variant(
-        function,
-        metric="that of the weights, else mahalanobis",
-        variant="that of the weights, else plain",
-        refine_min="2",
-        refine_max="4; evaluate mini-, tiered-imagenet: 10",
-    )
-
-
-def recipes_variant(function: F) -> F:
-    """The same four, of a model that is to be trained: what is not given is as the recipe says."""
-    said = "the recipe's"
-    return _variant(function, metric=said, variant=said, refine_min=said, refine_max=said)
-
-
-def _variant(function: F, *, metric: str, variant: str, refine_min: str, refine_max: str) -> F:
-    """The four options, each with what its help says of its default."""
-    function = click.option(
-        "--refine-max",
-        callback=_steps,
-        metavar="N|unbounded",
-        help=f"Most steps of refinement (transductive); 0: none.  [default: {refine_max}]",
-    )(function)
-    function = click.option(
-        "--refine-min",
-        type=click.IntRange(min=0),
-        help=f"Least steps of refinement (transductive).  [default: {refine_min}]",
-    )(function)
-    function = click.option(
-        "--variant",
-        type=click.Choice(["plain", *VARIANTS]),
-        help="; ".join(f"{name}: {info.model}, {info.meaning}" for name, info in VARIANTS.items())
-        + f".  [default: {variant}]",
-    )(function)
-    return click.option(
-        "--metric",
-        metavar=f"[{'|'.join(METRIC_NAMES)}]",
-        callback=one_of(METRIC_NAMES, _metrics),
-        help="Distance to the classes (simple): squared Mahalanobis, its root, squared L2, L1, cosine, negative dot "
-        f"product.  [default: {metric}]",
-    )(function)
-
-
-def keep_features(function: F) -> F:
-    """`--keep-features` of commands that embed images."""
-    return click.option(
-        "--keep-features",
-        "keep",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder to keep features in, and to take those from that are there: another metric, variant or model with "
-        "the same features of the same images then embeds nothing. 5 KB an image; yours to delete.",
-    )(function)
-
-
-def specs(function: F) -> F:
-    """`--specs` of few-shot tasks."""
-    return click.option(
-        "--specs",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for "
-        "testing; not for mini- and tiered-imagenet, which have test splits.",
-    )(function)
-
-
-def recipes_specs(function: F) -> F:
-    """`--specs` of verbs that train."""
-    return click.option(
-        "--specs",
-        type=click.Path(file_okay=False, exists=True, path_type=Path),
-        help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them.",
-    )(function)
-
-
-def workers(function: F) -> F:
-    """`--workers` of few-shot tasks."""
-    return click.option(
-        "--workers",
-        type=click.IntRange(min=0),
-        help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
-        "[default: one for each core; with a GPU 0]",
-    )(function)
-
-
-def _metrics() -> Iterable[str]:
-    from cl_cnaps.gaussian import metric_names
-
-    return metric_names()
-
-
-def _encodings() -> Iterable[str]:
-    from cl_cnaps.continual.encodings import ENCODINGS
-
-    return ENCODINGS
-
-
-def _steps(context: click.Context, option: click.Parameter, text: str | None) -> int | str | None:
-    """A number of steps, or `unbounded`."""
-    if text is None or text == "unbounded":
-        return text
-    return int(click.IntRange(min=0)(text, option, context))
+    return parse

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cl_cnaps.commands.record_list import record_list
-from cl_cnaps.results.generated import TABLES, filled
-from cl_cnaps.results.record import write_atomically
+from cl_cnaps.records.record import write_atomically
+from cl_cnaps.report.generated import TABLES, filled
 
 PARTS: Mapping[str, Callable[[Path], str]] = {**TABLES, "record-list": record_list}
 

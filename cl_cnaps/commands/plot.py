@@ -56,7 +56,7 @@ def plot(records: tuple[Path, ...], out: Path | None, kind: str | None, formats:
 
 
 def _draw_all(records: tuple[Path, ...], out: Path | None, formats: tuple[str, ...]) -> list[Path]:
-    from cl_cnaps.results.plots.by_verb import draw_records
+    from cl_cnaps.report.kinds import draw_records
 
     return draw_records(records, out, formats=formats)
 
@@ -65,9 +65,9 @@ def _draw_streams(
     records: tuple[Path, ...], out: Path | None, kind: str, formats: tuple[str, ...]
 ) -> list[Path]:
     """Streams alone, of which there must be some."""
-    from cl_cnaps.results.plots import KINDS, draw_streams
-    from cl_cnaps.results.streams import stream_records
+    from cl_cnaps.report.plots.drawing import KINDS, draw_streams
+    from cl_cnaps.report.stream import StreamView
 
-    streams = stream_records(records)
+    streams = StreamView.under(records)
     folder = out or (streams[0].path / "figures" if len(streams) == 1 else Path("figures"))
     return draw_streams(streams, folder, kinds=KINDS if kind == "all" else (kind,), formats=formats)

@@ -42,7 +42,7 @@ _SHOWN = 40  # rows of the table
     show_default=True,
     help="Folder for predictions.csv and contact-sheet.png.",
 )
-@options.weights
+@options.model_options("weights")
 @options.device
 @options.quiet
 @options.as_json

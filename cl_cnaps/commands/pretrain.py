@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.training_watch import TrainingWatch
+from cl_cnaps.commands.display import TrainingDisplay
 
 
 @click.command()
@@ -30,7 +30,7 @@ from cl_cnaps.commands.training_watch import TrainingWatch
 @click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
               help="Processes that load batches ahead; the batches stay the same.")  # fmt: skip
 @options.device
-@options.out("runs")
+@options.out
 @options.as_json
 @options.quiet
 def pretrain(
@@ -55,7 +55,7 @@ def pretrain(
     from cl_cnaps.data.source import total
     from cl_cnaps.models.backbones import load_backbone
     from cl_cnaps.models.loading import resolve_device
-    from cl_cnaps.results.environment import code_version
+    from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.class_pools import class_pool
     from cl_cnaps.training.image_batches import ImageBatches
@@ -73,7 +73,7 @@ def pretrain(
         recipe.backbone, weights=backbone_weights, image_size=recipe.image_size, seed=recipe.seed
     )
     size = backbone.info.image_size
-    with TrainingWatch(quiet or as_json, "batches") as watch:
+    with TrainingDisplay(quiet or as_json, "batches") as watch:
         source = open_source(recipe.source.name)
         reader: Source = source
         if recipe.pack:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cl_cnaps.commands.sweep_verbs import SWEEPS_OWN, VERBS, SweepVerb, arguments, option_name
-from cl_cnaps.results.environment import repeating
-from cl_cnaps.results.record import Record, records_under
-from cl_cnaps.results.stream_names import row_name
-from cl_cnaps.results.wording import adaptation_words, count, model_name
+from cl_cnaps.commands.experiments import COMMANDS
+from cl_cnaps.commands.sweep_runs import SWEEPS_OWN, arguments, parameter_name
+from cl_cnaps.records.environment import repeating
+from cl_cnaps.records.record import Record, records_under
+from cl_cnaps.report.labels import adaptation_words, count, model_name, row_name
 from cl_cnaps.sweeps.recipe import Recipe, read_sweep_recipe
 
 _RECIPES = {
@@ -71,13 +71,12 @@ def recipe_of(record: Record) -> str:
 
 def planned(recipe: Recipe) -> list[Asked]:
     """What each run of a recipe asks for."""
-    verb = VERBS[recipe.verb]
-    return [_parsed(verb, arguments(verb, run, recipe.name)) for run in recipe.runs()]
+    return [_parsed(recipe.verb, arguments(recipe.verb, run, recipe.name)) for run in recipe.runs()]
 
 
 def otherwise(record: Record, runs: Sequence[Asked]) -> dict[str, str]:
     """What a sweep of these runs must be told by `--set` to make a record: nothing if one of them is it."""
-    asked = _parsed(VERBS[record.verb], tuple(shlex.split(record.environment["command"])[2:]))
+    asked = _parsed(record.verb, tuple(shlex.split(record.environment["command"])[2:]))
     if record.config.get("adaptation") == "none" and record.config.get("baseline_on") is None:
         asked["adaptation"] = "none"  # by itself where no weights were shipped then; there may be now
     found: list[dict[str, str]] = []
@@ -91,11 +90,11 @@ def otherwise(record: Record, runs: Sequence[Asked]) -> dict[str, str]:
     return min(found, key=len)
 
 
-def _parsed(verb: SweepVerb, said: tuple[str, ...]) -> Asked:
+def _parsed(verb: str, said: tuple[str, ...]) -> Asked:
     """The options that decide numbers, by their names in a recipe; a folder that is not there is no error."""
-    command = verb.command
-    context = command.make_context(command.name, list(said), resilient_parsing=True)
-    names = {one.name: option_name(one) for one in command.params}
+    command = COMMANDS[verb]
+    context = command.make_context(verb, list(said), resilient_parsing=True)
+    names = {one.name: parameter_name(one) for one in command.params}
     return {
         names[key]: value
         for key, value in context.params.items()
@@ -116,7 +115,7 @@ def _what(record: Record) -> str:
     if record.verb == "speed":
         return count(config["threads"], "thread")
     if record.verb == "stream":
-        return row_name(record.summary["heads"][0])
+        return row_name(record.summary["rows"][0])
     said = [model_name(config["model"])] if "model" in config else []
     said.append(adaptation_words(config["adaptation"]))
     if "tasks" in config:

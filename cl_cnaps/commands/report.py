@@ -33,8 +33,8 @@ def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
       cl-cnaps report runs/stream/split-mnist --out mnist-site
     """
     from cl_cnaps.errors import MissingDataError
-    from cl_cnaps.results.record import record_folders
-    from cl_cnaps.results.report import gather, sound, write_site
+    from cl_cnaps.records.record import record_folders
+    from cl_cnaps.report.site import gather, showable, write_site
 
     sources = paths or tuple(path for path in map(Path, _USUAL) if any(record_folders(path)))
     if not sources:
@@ -42,7 +42,7 @@ def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
             "neither results/ nor runs/ here holds a record; name a folder of records, or make one with "
             "`cl-cnaps stream`"
         )
-    found = sound(gather(sources))
+    found = showable(gather(sources))
     for one in found.unreadable:
         click.echo(f"not read: {one.path}: {one.reason}", err=True)
     front = write_site(found, out)

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.terminal import terminal
-from cl_cnaps.commands.watching import SweepWatch
+from cl_cnaps.commands.display import Display, terminal
 
 if TYPE_CHECKING:
-    from cl_cnaps.commands.sweep_verbs import SweepVerb
+    from cl_cnaps.report.view import Headline
     from cl_cnaps.sweeps.engine import Engine
     from cl_cnaps.sweeps.recipe import Recipe
     from cl_cnaps.sweeps.sweep import Outcome, PlannedRun
-    from cl_cnaps.sweeps.table import Headline
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 
@@ -83,7 +81,7 @@ def _pairs(
     help="Ray: GPUs that each run holds, such as 1 or 0.25.  [default: 0]",
 )
 @click.option("--dry-run", is_flag=True, help="List what would run and which records are there; run nothing.")
-@options.out("runs")
+@options.out
 @options.as_json
 @options.quiet
 def sweep(
@@ -118,24 +116,16 @@ def sweep(
     """
     if engine == "local" and (address is not None or gpus is not None):
         raise click.UsageError("--address and --gpus are for --engine ray")
-    from cl_cnaps.commands.sweep_verbs import verb_named
+    from cl_cnaps.commands.sweep_runs import planned_runs
+    from cl_cnaps.report.kinds import view_of
     from cl_cnaps.sweeps.recipe import read_sweep_recipe
     from cl_cnaps.sweeps.sweep import append_failures, no_failures
     from cl_cnaps.sweeps.sweep import sweep as run_sweep
 
     recipe = read_sweep_recipe(recipe_file)
-    verb = verb_named(recipe.verb, recipe_file.name)
-    planned_runs(
-        recipe, verb, recipe_file.name, smoke=not smoke
-    )  # what is wrong there is said now, not one day
+    planned_runs(recipe, recipe_file.name, smoke=not smoke)  # an error there shows now, not one day
     runs = planned_runs(
-        recipe,
-        verb,
-        recipe_file.name,
-        smoke=smoke,
-        only=only,
-        changes=changes,
-        elsewhere=engine == "ray",
+        recipe, recipe_file.name, smoke=smoke, only=only, changes=changes, elsewhere=engine == "ray"
     )
     name = f"{recipe.name}-smoke" if smoke else recipe.name
     failures = out / "sweeps" / f"{name}.failures.log"
@@ -147,16 +137,24 @@ def sweep(
         with (
             _terminated_like_interrupted(),
             computing,
-            SweepWatch(quiet or as_json, name, len(runs)) as watch,
+            Display(quiet or as_json) as display,
         ):
+            display.begin(name, len(runs))
             for outcome in run_sweep(runs, computing, out, threads=threads, log=log, look_only=dry_run):
                 outcomes.append(outcome)
-                watch.ended(outcome.run.words, outcome.status, outcome.reason)
+                state = f"{outcome.run.words}: {outcome.status}" + (
+                    f" ({outcome.reason})" if outcome.reason else ""
+                )
+                display.show(state, 1)
+                display.line(f"{len(outcomes)} of {len(runs)}: {state}")
     except KeyboardInterrupt:
         interrupted = True
     outcomes.sort(key=lambda outcome: outcome.number)
     listing = None if dry_run else _write_listing(out, name, recipe, runs, outcomes)
-    results = [(one, verb.headlines(one.record, recipe.paper) if one.record else []) for one in outcomes]
+    results = [
+        (one, view_of(one.record).headlines(recipe.paper.trained_on) if one.record else [])
+        for one in outcomes
+    ]
     if as_json:
         for outcome, headlines in results:
             click.echo(json.dumps(_line(outcome, headlines)))
@@ -172,50 +170,18 @@ def sweep(
         raise SystemExit(EXIT_FAILED)
 
 
-def planned_runs(
-    recipe: Recipe,
-    verb: SweepVerb,
-    where: str,
-    *,
-    smoke: bool = False,
-    only: Sequence[tuple[str, str]] = (),
-    changes: Sequence[tuple[str, str]] = (),
-    elsewhere: bool = False,
-) -> list[PlannedRun]:
-    """The runs of a recipe that are chosen, then changed; each parsed by its verb's command.
-
-    Runs that are computed `elsewhere` than in this folder have their paths from the root.
-    """
-    from cl_cnaps.commands.sweep_paths import from_root
-    from cl_cnaps.commands.sweep_verbs import arguments, collected
-    from cl_cnaps.sweeps.recipe import chosen, differing, distinct, words
-    from cl_cnaps.sweeps.sweep import PlannedRun
-
-    changed = collected(verb, changes)
-    runs = distinct([{**run, **changed} for run in chosen(recipe.runs(smoke=smoke), only)])
-    names = differing(runs)
-    return [
-        PlannedRun(
-            words(run, names) or recipe.name,
-            recipe.verb,
-            arguments(verb, from_root(run) if elsewhere else run, where),
-        )
-        for run in runs
-    ]
-
-
 def _engine(
     name: str, workers: int | None, threads: int | None, address: str | None, gpus: float | None, runs: int
 ) -> tuple[Engine, int]:
     """The engine, and the threads of each run."""
-    from cl_cnaps.commands.sweep_work import do
+    from cl_cnaps.commands.sweep_runs import do
 
     if name == "ray":
         from cl_cnaps.sweeps.ray_cluster import RayEngine
 
         threads = threads or 1
         return RayEngine(do, address, workers, threads, gpus or 0.0), threads
-    from cl_cnaps.evaluation.workers import usable_cores
+    from cl_cnaps.few_shot.workers import usable_cores
     from cl_cnaps.sweeps.local import LocalEngine
 
     if workers is None:
@@ -258,8 +224,8 @@ def _write_listing(
     out: Path, name: str, recipe: Recipe, runs: Sequence[PlannedRun], outcomes: Sequence[Outcome]
 ) -> Path:
     """OUT/sweeps/NAME.json: which record belongs to which run of the recipe."""
-    from cl_cnaps.results.record import write_atomically
-    from cl_cnaps.results.strict_json import dumps
+    from cl_cnaps.records.record import write_atomically
+    from cl_cnaps.records.strict_json import dumps
 
     ended = {outcome.number: outcome for outcome in outcomes}
     listed = []
@@ -286,12 +252,13 @@ def _report(
     runs: Sequence[PlannedRun],
     listing: Path | None,
 ) -> None:
-    from cl_cnaps.results.wording import count
+    from cl_cnaps.report.labels import count
+    from cl_cnaps.report.table import terminal_table
     from cl_cnaps.sweeps.table import sweep_table, tally
 
     if results:
         title = f"{name} · {recipe.verb} · {', '.join(recipe.paper.labels)}"
-        terminal().print(sweep_table(title, results))
+        terminal().print(terminal_table(sweep_table(title, results)))
         click.echo()
     click.echo(f"{count(len(runs), 'run')}: {tally([outcome for outcome, _ in results]) or 'none ended'}")
     if listing is not None:

@@ -14,8 +14,8 @@ from cl_cnaps.continual.scenario import avalanche_benchmark
 from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
 from cl_cnaps.continual.stream import Head, Stream
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.features.kept import KeptBatches
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.kept_features import KeptBatches
 
 
 class CnapsLearner:

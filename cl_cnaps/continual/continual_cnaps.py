@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.features.kept import KeptBatches, embed_or_find
 from cl_cnaps.gaussian import MEANS_ALONE, class_logits, estimate, support_statistics
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.folding import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
-from cl_cnaps.models.kept_features import KeptBatches, embed_or_find
 
 ClassIds = Literal["shared", "per-task"]
 

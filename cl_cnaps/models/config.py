@@ -11,7 +11,7 @@ from cl_cnaps.gaussian import Metric, Rule, Unbounded, metric_names
 from cl_cnaps.models.adaptation import Generator
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.encoders import SetEncoderConfig
-from cl_cnaps.models.variants import ModelName, Variant, chosen_model, refines
+from cl_cnaps.names import ModelName, Variant, chosen_model, refines
 
 __all__ = ["CnapsConfig", "ModelName", "Variant", "refinement_bounds"]
 

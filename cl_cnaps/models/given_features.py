@@ -11,7 +11,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import Backbone, BackboneInfo
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
-from cl_cnaps.models.variants import chosen_model
+from cl_cnaps.names import chosen_model
 
 
 class _AsGiven(nn.Module):

@@ -13,8 +13,8 @@ from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, forei
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE, load_backbone
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig, ModelName
-from cl_cnaps.models.variants import chosen_model, weights_model
 from cl_cnaps.models.weights import WeightFile, describe, find_weights, load_weights, shipped_root
+from cl_cnaps.names import chosen_model, weights_model
 
 
 @dataclass(frozen=True)

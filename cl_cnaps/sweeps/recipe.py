@@ -2,7 +2,7 @@
 
 verb = "stream"                              the command that makes each run
 [paper]                                      what it reproduces: LaTeX labels, and the file of
-labels = ["tab:..."]                         cl_cnaps/results/paper/ that holds the figures, if any are printed
+labels = ["tab:..."]                         cl_cnaps/report/paper/ that holds the figures, if any are printed
 data = "continual.toml"
 [options]                                    the command's options, the same for all runs
 [[grid]]                                     lists are multiplied out; several grids follow each other
@@ -36,7 +36,7 @@ class Paper:
     labels: tuple[str, ...]
     """LaTeX labels of tables and figures."""
     data: str | None
-    """The file of cl_cnaps/results/paper/ that holds the printed figures; none where only a curve is drawn."""
+    """The file of cl_cnaps/report/paper/ that holds the printed figures; none where only a curve is drawn."""
     trained_on: str = "benchmark"
     """Which of its few-shot figures are meant: trained on the benchmark's classes, or on those of `imagenet` alone."""
 
@@ -149,9 +149,9 @@ def _paper(content: Any, where: str) -> Paper:
     if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
         raise BadInputError(f"{where}.labels must be a list of the paper's LaTeX labels, got {labels!r}")
     if data is not None:
-        file = resources.files("cl_cnaps.results.paper").joinpath(str(data))
+        file = resources.files("cl_cnaps.report.paper").joinpath(str(data))
         if not isinstance(data, str) or "/" in data or not data.endswith(".toml") or not file.is_file():
-            raise BadInputError(f"{where}.data: there is no {data!r} in cl_cnaps/results/paper")
+            raise BadInputError(f"{where}.data: there is no {data!r} in cl_cnaps/report/paper")
     return Paper(tuple(labels), data, trained_on)
 
 

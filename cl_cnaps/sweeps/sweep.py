@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cl_cnaps.results.record import Record, put_record, read_record, readable_record
+from cl_cnaps.records.record import Record, put_record, read_record, readable_record
 from cl_cnaps.sweeps.engine import Engine, Failure, Reply, Task, failure_of
 
 ATTEMPTS = 2

@@ -13,7 +13,7 @@ from cl_cnaps.episodes import MetaDatasetConfig
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.config import CnapsConfig, ModelName
-from cl_cnaps.models.variants import chosen_model
+from cl_cnaps.names import chosen_model
 from cl_cnaps.training.tables import checked, from_table, read_toml
 from cl_cnaps.untrusted import below
 

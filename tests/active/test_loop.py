@@ -23,13 +23,13 @@ from cl_cnaps.active.labelled import Annotator, Labelled, Scorer
 from cl_cnaps.active.learner import Learner, set_of_each
 from cl_cnaps.active.pictures import Pictures
 from cl_cnaps.active.plan import ActivePlan, make_plan
-from cl_cnaps.active.run import Curves, run_units, units_of
+from cl_cnaps.active.run import Curves, all_draws, run_units
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.evaluation import run as evaluation_run
-from cl_cnaps.evaluation.frozen import constant_film
-from cl_cnaps.evaluation.run import with_packed_images
-from cl_cnaps.evaluation.workers import Workers
+from cl_cnaps.features.frozen import constant_film
+from cl_cnaps.few_shot import run as evaluation_run
+from cl_cnaps.few_shot.run import with_packed_images
+from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models import cnaps
 from cl_cnaps.models.cnaps import CnapsModel
 
@@ -49,7 +49,7 @@ def plan(photos: str) -> ActivePlan:
 def curves(model: CnapsModel, plan: ActivePlan, workers: int = 0, **options: Any) -> list[Curves]:
     images = with_packed_images(plan.tasks_of, model.backbone.info.image_size)
     with Workers(model, workers) as pool:
-        found = list(run_units(pool, plan, images, STRATEGIES, units_of(plan), **options))
+        found = list(run_units(pool, plan, images, STRATEGIES, all_draws(plan), **options))
     return [replace(one, seconds=0.0) for one in found]
 
 
@@ -282,5 +282,5 @@ def test_real_characters_are_learned(shared_data: Path) -> None:
     small = replace(plan, tasks=(replace(plan.tasks[0], classes=plan.tasks[0].classes[:6]),))
     model = load_model("transductive", adaptation="none", image_size=64, device="cpu").model
     with Workers(model, 0) as pool:
-        (found,) = run_units(pool, small, small.tasks_of.images, STRATEGIES, units_of(small))
+        (found,) = run_units(pool, small, small.tasks_of.images, STRATEGIES, all_draws(small))
     assert all(points[-1].accuracy > 0.4 for points in found.curves.values())  # chance: 0.17

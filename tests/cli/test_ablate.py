@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from evaluation.coloured import coloured_folders
+from few_shot.coloured import coloured_folders
 
-from cl_cnaps.commands import ablate as command
 from cl_cnaps.commands.main import main
-from cl_cnaps.evaluation.ablations import ABLATIONS
-from cl_cnaps.results.ablation import read_ablation_record
-from cl_cnaps.results.ablation_tables import ablation_markdown
-from cl_cnaps.results.paper.ablations import ablation_rows
-from cl_cnaps.results.paper.few_shot import meta_dataset_rows
+from cl_cnaps.few_shot.ablations import ABLATIONS
+from cl_cnaps.names import ABLATIONS as NAMES
+from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.generated import ablation_markdown
+from cl_cnaps.report.paper.ablations import ablation_rows
+from cl_cnaps.report.paper.few_shot import meta_dataset_rows
 
 SMALL = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
 
@@ -66,7 +66,7 @@ def test_metrics(tmp_path: Path) -> None:
     assert row["results"][1]["paper"] is None
     assert found["root-riemannian"]["results"][1]["paper"]["mean"] == 62.4
     assert set(row["averages"]) == {"in", "out", "all"}
-    record = read_ablation_record(Path(row["record"]))
+    record = AblationView.read(Path(row["record"]))
     assert record.path.parent == tmp_path / "runs" / "ablate" / "metric"
     episodes = record.record.table("episodes")
     assert len(episodes) == 6 * 2 * 3
@@ -121,7 +121,7 @@ def test_what_another_ablation_has_measured_is_taken_from_it(tmp_path: Path) -> 
     for key, row in found.items():
         assert accuracies(row) == accuracies(fresh[key]), key
     tasks, alone = (
-        [{**one} for one in read_ablation_record(Path(of["simple"]["record"])).record.table("episodes")]
+        [{**one} for one in AblationView.read(Path(of["simple"]["record"])).record.table("episodes")]
         for of in (found, fresh)
     )
     assert tasks == alone
@@ -148,7 +148,7 @@ def test_the_refinement_grid(tmp_path: Path) -> None:
     assert {"simple", "none", "free", "2-4", "0-1", "4-8"} < set(found)
     assert accuracies(found["none"]) == accuracies(found["simple"])
     assert found["free"]["refine"] == {"min": 0, "max": "unbounded"}
-    record = read_ablation_record(Path(found["2-4"]["record"]))
+    record = AblationView.read(Path(found["2-4"]["record"]))
     assert {file.name for file in (record.path / "figures").iterdir()} == {"grid.png", "grid.svg"}
     assert "| No Min/Max | " in ablation_markdown(record)
     bounds = ("--refine-min", 0, "--refine-max", "unbounded")
@@ -163,7 +163,7 @@ def test_the_refinement_grid(tmp_path: Path) -> None:
 
 def test_shots(tmp_path: Path) -> None:
     found = rows(tmp_path, "shots", *SOME)
-    record = read_ablation_record(Path(found["simple"]["record"]))
+    record = AblationView.read(Path(found["simple"]["record"]))
     assert {row["row"] for row in record.record.table("recall")} == {"simple", "transductive"}
     assert {file.name for file in (record.path / "figures").iterdir()} == {"recall.png", "recall.svg"}
     assert "class recall over all data sets" in ablation_markdown(record).lower()
@@ -175,7 +175,7 @@ def test_queries(tmp_path: Path, own_places: Path) -> None:
     results = found["transductive"]["results"]
     assert [entry["queries"] for entry in results] == [10, 20, 30, 40, 50] * 2
     assert found["transductive"]["refine"] == {"min": 2, "max": 10}
-    record = read_ablation_record(Path(found["simple"]["record"]))
+    record = AblationView.read(Path(found["simple"]["record"]))
     assert {file.name for file in (record.path / "figures").iterdir()} == {"queries.png", "queries.svg"}
     assert "Simple, mini-ImageNet 5-way 1-shot" in ablation_markdown(record)
 
@@ -186,7 +186,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
             ("metric", "--sources", "imagenet"),
             "'imagenet' is no data set of Meta-Dataset: ilsvrc_2012, omniglot",
         ),
-        (("metric", "--weights", "mine.safetensors"), "does not say which row"),
+        (("metric", "--weights", "mine.safetensors"), "is not ROW=FILE"),
         (("metric", "--weights", "feot=none"), "has no row 'feot' to give weights to"),
         (("metric", "--adaptation", "film"), "no adaptation weights of simple"),
         (("queries", "--specs", tmp_path), "but mini-imagenet has a test split of its own"),
@@ -199,7 +199,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 
 def test_the_names_in_the_help_are_those_of_the_registry() -> None:
-    assert tuple(ABLATIONS) == command.ABLATION_NAMES
+    assert tuple(ABLATIONS) == tuple(NAMES)
 
 
 def test_the_papers_rows_are_those_of_its_other_tables() -> None:

@@ -12,11 +12,11 @@ from active.muddled import muddled_folders
 from click.testing import CliRunner, Result
 
 from cl_cnaps.active.acquisition import STRATEGIES
-from cl_cnaps.commands.active import STRATEGY_NAMES
 from cl_cnaps.commands.main import main
 from cl_cnaps.errors import MissingDataError
-from cl_cnaps.results import active_run
-from cl_cnaps.results.active import active_records, read_active_record
+from cl_cnaps.experiments import active as active_run
+from cl_cnaps.names import STRATEGIES as STRATEGY_NAMES
+from cl_cnaps.report.active import ActiveView
 
 SMALL = (
     "--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0",
@@ -49,7 +49,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_the_strategies_of_the_help_are_those_there_are() -> None:
-    assert tuple(STRATEGIES) == STRATEGY_NAMES
+    assert tuple(STRATEGIES) == tuple(STRATEGY_NAMES)
 
 
 def test_json_gives_a_line_for_each_strategy_and_the_record_the_same(active: Active, tmp_path: Path) -> None:
@@ -70,18 +70,18 @@ def test_json_gives_a_line_for_each_strategy_and_the_record_the_same(active: Act
             "the same throughout" if line["adaptation"] == "none" else "adapted to the labels"
         )
     for kind in range(2):
-        record = read_active_record(Path(found[3 * kind]["record"]))
+        record = ActiveView.read(Path(found[3 * kind]["record"]))
         mine = [
             {key: value for key, value in line.items() if key != "record"} for line in found[3 * kind :][:3]
         ]
-        assert record.entries == mine
+        assert record.rows == mine
         rows = record.record.table("curves")
         assert len(rows) == 2 * 3 * 3
         assert list(rows[0]) == ["run", "source", "alphabet", "strategy", "point", "labels", "accuracy"]
         curves = record.curves(None)
         assert curves["entropy"].mean(axis=0).tolist() == mine[1]["accuracy"]["mean"]
         assert record.record.config["query_set"] == 1000
-    assert len(active_records([tmp_path / "runs"])) == 2
+    assert len(ActiveView.under([tmp_path / "runs"])) == 2
 
 
 def test_a_person_reads_a_table_and_finds_the_figure(active: Active, tmp_path: Path) -> None:
@@ -96,14 +96,14 @@ def test_a_person_reads_a_table_and_finds_the_figure(active: Active, tmp_path: P
     ):
         assert words in " ".join(result.stdout.split()), words
     assert "variation-ratio" not in result.stdout
-    (record,) = active_records([tmp_path / "runs"])
-    assert {entry["reach"]["labels"] for entry in record.entries} == {6}
+    (record,) = ActiveView.under([tmp_path / "runs"])
+    assert {entry["reach"]["labels"] for entry in record.rows} == {6}
     drawn = {path.name for path in (record.path / "figures").iterdir()}
     assert drawn == {"curves.png", "curves.svg"}
     # A finished record is taken as it is, but for the accuracy to reach.
     again = lines(active("--strategy", "random,entropy", "--reach", "1", "--resume", "--json"))
     assert {line["reach"]["accuracy"] for line in again} == {1.0}
-    assert [line["accuracy"] for line in again] == [entry["accuracy"] for entry in record.entries]
+    assert [line["accuracy"] for line in again] == [entry["accuracy"] for entry in record.rows]
 
 
 def test_metrics_and_variants_are_those_of_the_models(active: Active) -> None:
@@ -114,7 +114,7 @@ def test_metrics_and_variants_are_those_of_the_models(active: Active) -> None:
     )  # fmt: skip
     (cot,) = lines(active(*once, "--variant", "cot", "--refine-max", "unbounded", "--query-set", "5"))
     assert (cot["model"], cot["variant"], cot["query_set"]) == ("transductive", "cot", 5)
-    settings = read_active_record(Path(cot["record"])).record.config["model_config"]
+    settings = ActiveView.read(Path(cot["record"])).record.config["model_config"]
     assert (settings["refine_min"], settings["refine_max"]) == (2, "unbounded")
 
 
@@ -153,5 +153,5 @@ def test_mistakes_are_named(active: Active, tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert words in " ".join(result.output.split()), result.output
     assert active("--reach", "80").exit_code == 2
-    with pytest.raises(MissingDataError, match="no record of active learning"):
-        active_records([tmp_path])
+    with pytest.raises(MissingDataError, match="no record of `cl-cnaps active`"):
+        ActiveView.under([tmp_path])

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from benchmarks.speed import suite
 from cl_cnaps.commands.main import main
-from cl_cnaps.results import speed
-from cl_cnaps.results.generated import filled
-from cl_cnaps.results.record import records_under
-from cl_cnaps.results.speed import speed_bars, speed_sentence, speed_table, write_speed_record
+from cl_cnaps.records.record import records_under
+from cl_cnaps.report import speed
+from cl_cnaps.report.generated import filled
+from cl_cnaps.report.speed import speed_bars, speed_sentence, speed_table, write_speed_record
 
 ROOT = Path(__file__).parents[2]
 FIGURE = {

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from evaluation.coloured import coloured_folders
+from few_shot.coloured import coloured_folders
 
-from cl_cnaps.commands.evaluate import evaluate
+from cl_cnaps.commands.experiments import COMMANDS
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.results.few_shot import few_shot_records, read_few_shot_record
-from cl_cnaps.results.few_shot_comparison import comparison_markdown
-from cl_cnaps.results.few_shot_tables import few_shot_markdown
-from cl_cnaps.results.plots.few_shot import draw_few_shot
-from cl_cnaps.results.wording import ABSENT
+from cl_cnaps.report.few_shot import FewShotView, comparison_table, few_shot_table
+from cl_cnaps.report.labels import ABSENT
+from cl_cnaps.report.plots.few_shot import draw_few_shot
+from cl_cnaps.report.table import markdown_table
 
 RANDOM = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
 
@@ -33,7 +33,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def invoke(tmp_path: Path, *arguments: object) -> Result:
     words = [str(argument) for argument in (*arguments, "--out", tmp_path / "runs")]
-    return CliRunner().invoke(evaluate, words, catch_exceptions=False)
+    return CliRunner().invoke(COMMANDS["evaluate"], words, catch_exceptions=False)
 
 
 def lines(tmp_path: Path, *arguments: object) -> list[dict[str, object]]:
@@ -56,8 +56,8 @@ def test_json_says_everything_a_machine_needs(tmp_path: Path) -> None:
     assert "frozen" in str(line["weights_source"])
     assert line["seen_in_pretraining"] == "none, as the backbone was not pre-trained"
     assert float(str(line["seconds"])) > 0
-    (record,) = few_shot_records([tmp_path / "runs"])
-    assert record.entries == [line]
+    (record,) = FewShotView.under([tmp_path / "runs"])
+    assert record.rows == [{key: value for key, value in line.items() if key != "record"}]
     episodes = record.record.table("episodes")
     assert [row["episode"] for row in episodes] == ["0", "1"]
     assert sum(float(row["accuracy"]) for row in episodes) / 2 == pytest.approx(accuracy["mean"])
@@ -78,12 +78,12 @@ def test_meta_dataset_groups_averages_and_missing(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for words in ("average, in-domain", "average, all", "missing", "mini-imagenet stands in", "pre-training"):
         assert words in " ".join(result.stdout.split()), words
-    record = read_few_shot_record(Path(result.stdout.splitlines()[-1]))
-    assert [entry["data_set"] for entry in record.entries] == ["ilsvrc_2012", "dtd", "mnist"]
+    record = FewShotView.read(Path(re.findall(r"^record: +(.*)$", result.stdout, re.MULTILINE)[0]))
+    assert [entry["data_set"] for entry in record.rows] == ["ilsvrc_2012", "dtd", "mnist"]
     assert set(record.averages) == {"in", "out", "all"}
     assert len(record.missing) == 10
-    assert record.record.config["refine"] == {"min": 2, "max": 4}
-    markdown = few_shot_markdown(record.entries, record.averages, record.missing)
+    assert record.record.config["model_config"]["refine_max"] == 4
+    markdown = markdown_table(few_shot_table(record))
     assert "| Omniglot | missing |" in markdown
     assert "| DTD | " in markdown
     drawn = {path.name for path in (record.path / "figures").iterdir()}
@@ -94,32 +94,32 @@ def test_models_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     arguments = ("mini-imagenet", "--ways", 5, "--shots", "1,2", "--tasks", 2, "--queries", 10)
     for model in ("simple", "transductive"):
         lines(tmp_path, *arguments, "--model", model)
-    records = few_shot_records([tmp_path / "runs"])
-    table = comparison_markdown(records)
+    records = FewShotView.under([tmp_path / "runs"])
+    table = markdown_table(comparison_table(records))
     header, _, one, two, *_ = table.splitlines()
     assert header.startswith("| data set | Simple CNAPS, frozen features | Transductive CNAPS, frozen")
-    assert "*Simple CNAPS, paper*" in header
+    assert "| Simple CNAPS, paper |" in header
     assert one.startswith("| mini-ImageNet, 5-way 1-shot | ")
     assert "53.2 ± 0.9" in one
     assert two.endswith(f"| {ABSENT} | {ABSENT} | {ABSENT} | {ABSENT} |")
     assert "Seen in pre-training: none" in table
     lines(tmp_path, *arguments, "--tasks", 1, "--model", "protonet")
-    header = comparison_markdown(few_shot_records([tmp_path / "runs"])).splitlines()[0]
+    header = markdown_table(comparison_table(FewShotView.under([tmp_path / "runs"]))).splitlines()[0]
     assert "| ProtoNet, frozen features, 1 task |" in header
     assert "| Simple CNAPS, frozen features, 2 tasks |" in header
     lines(tmp_path, *arguments, "--model", "protonet", "--seed", 1)
     with pytest.raises(BadInputError, match="not of the same tasks"):
-        comparison_markdown(few_shot_records([tmp_path / "runs"]))
+        markdown_table(comparison_table(FewShotView.under([tmp_path / "runs"])))
 
 
 def test_queries_are_varied_and_drawn(tmp_path: Path) -> None:
     arguments = ("mini-imagenet", "--ways", 5, "--shots", 1, "--vary-queries", "2,5,9", "--tasks", 2)
     found = lines(tmp_path, *arguments, "--model", "transductive")
     assert [line["queries"] for line in found] == [2, 5, 9]
-    (record,) = few_shot_records([tmp_path / "runs"])
-    assert record.record.config["refine"] == {"min": 2, "max": 10}
+    (record,) = FewShotView.under([tmp_path / "runs"])
+    assert record.record.config["model_config"]["refine_max"] == 10
     lines(tmp_path, *arguments)
-    files = draw_few_shot(few_shot_records([tmp_path / "runs"]), tmp_path / "both", formats=("svg",))
+    files = draw_few_shot(FewShotView.under([tmp_path / "runs"]), tmp_path / "both", formats=("svg",))
     assert [file.name for file in files] == ["recall.svg", "tasks.svg", "queries.svg"]
     assert "Transductive CNAPS" in files[2].read_text()
 
@@ -146,8 +146,8 @@ def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
         invoke(tmp_path, "dtd", *RANDOM)
     with pytest.raises(MissingDataError, match="tiered-ImageNet is not in"):
         invoke(tmp_path, "tiered-imagenet", *RANDOM)
-    with pytest.raises(MissingDataError, match="no record of an evaluation"):
-        few_shot_records([own_places])
+    with pytest.raises(MissingDataError, match="no record of `cl-cnaps evaluate`"):
+        FewShotView.under([own_places])
     with pytest.raises(BadInputError, match="for models that refine, not for simple"):
         invoke(tmp_path, "dtd", "--refine-max", 3)
     for target in ("mini-imagenet", "tiered-imagenet"):
@@ -160,7 +160,7 @@ def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
 
 def test_importing_the_command_loads_nothing_heavy() -> None:
     code = (
-        "import sys, cl_cnaps.commands.evaluate\n"
+        "import sys, cl_cnaps.commands.experiments\n"
         "print([m for m in ('matplotlib', 'numpy', 'torch', 'rich') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from results.stream_examples import stream_record
+from report.stream_examples import stream_record
 
 from cl_cnaps.commands.plot import plot
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.results.record import record_folders
+from cl_cnaps.records.record import record_folders
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -117,7 +117,7 @@ def test_records_of_several_verbs_have_a_folder_each_and_a_kind_means_streams(tm
     assert run(tmp_path / "runs", "--format", "svg", "--kind", "bars") == [
         str(stream.path / "figures" / "bars.svg")
     ]
-    with pytest.raises(MissingDataError, match="no stream record and holds none"):
+    with pytest.raises(MissingDataError, match="no record of `cl-cnaps stream` and holds none"):
         run(place, "--kind", "all")
 
 

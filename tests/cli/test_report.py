@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from results.stream_examples import stream_record
+from report.stream_examples import stream_record
 
 from cl_cnaps.commands.main import main
 

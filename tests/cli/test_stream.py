@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from cl_cnaps.commands import stream as command
+from cl_cnaps import names
 from cl_cnaps.commands.main import main
 from cl_cnaps.continual.protocol import RunResult
-from cl_cnaps.results import stream_learners, stream_run
+from cl_cnaps.experiments import stream as experiment
 
 SMALL = ("--backbone", "resnet18", "--image-size", "16", "--shots", "3", "--queries", "4")
 """A network of random weights on tiny images: numbers that mean nothing, at once."""
@@ -162,7 +162,7 @@ def test_a_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(
 
     resumed = stream(*options, "--resume")
     assert resumed.exit_code == 0
-    assert f"8 runs of 2 tasks, {finished} finished before" in resumed.stderr
+    assert f"{2 * finished} of 16 steps finished before" in resumed.stderr
     straight = stream(*options[:-2])
     assert straight.exit_code == 0
     tables = [next(root.glob("stream/*/*/accuracy.csv")).read_text() for root in (out, tmp_path / "runs")]
@@ -184,7 +184,7 @@ def test_resuming_a_finished_record_takes_it_as_it_is(stream: Stream) -> None:
 def test_a_person_is_told_the_numbers_their_origin_and_the_files(stream: Stream, photos: Path) -> None:
     result = stream("--runs", "1", "--encoding", "all", "--head", "single", "--plots")
     assert result.exit_code == 0
-    assert "simple averaging: 1 runs of 2 tasks" in result.stderr
+    assert "simple averaging: run 1 of 1: " in result.stderr
     told = ("moving", "averaging", "final", "forget", f"data:     {photos}", "weights:  ", "not pre-trained")
     assert [words for words in told if words not in result.stdout] == []
     starts = ("record:", "figure:")
@@ -228,9 +228,9 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         time.sleep(0.4)
         return make_baseline(*args, **options)
 
-    make_baseline = stream_learners.make_baseline
+    make_baseline = experiment.make_baseline
     quick = lines(stream("--model", "ncm", "--runs", "1", "--json"))[0]["seconds"]
-    monkeypatch.setattr(stream_learners, "make_baseline", slowly)
+    monkeypatch.setattr(experiment, "make_baseline", slowly)
     assert lines(stream("--model", "ncm", "--runs", "1", "--json"))[0]["seconds"] > 0.4
     assert quick < 5  # and no imports
 
@@ -240,6 +240,10 @@ def test_seconds_have_the_making_of_a_learner_in_them(
     [
         (("--shots", "9"), "class 'ant' of photos has 10 images; 9 shots and 4 queries need 13"),
         (("--class-order", "ant,owl"), "photos has no class 'owl'"),
+        (("--class-order", "ant,ant"), "the class order is no permutation: it names the class 'ant' twice"),
+        (("--lists", "lists"), "--lists is for fscil-cifar100"),
+        (("--benchmark", "mixed:mnist"), "needs two different sources or more"),
+        (("--base-classes", "9"), "a base task of 9 classes needs as many; there are 4"),
         (("--benchmark", "folder:nowhere"), "nowhere"),
         (("--benchmark", "split-imagenet"), "there is no data set called 'split-imagenet'"),
         (
@@ -294,10 +298,6 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         (("--device", "abacus"), "device 'abacus': cannot be used here"),
         (("--weights", "no-such-weights"), "no-such-weights"),
         (("--seed", str(2**32)), "the seed is 4294967296"),
-        (("--class-order", "ant,ant"), "the class order is no permutation: it names the class 'ant' twice"),
-        (("--lists", "lists"), "--lists is for fscil-cifar100"),
-        (("--benchmark", "mixed:mnist"), "needs two different sources or more"),
-        (("--base-classes", "9"), "a base task of 9 classes needs as many; there are 4"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_without_a_traceback(
@@ -329,7 +329,7 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
         ]
         return RunResult(rows, 1.0, 1)
 
-    monkeypatch.setattr(stream_run, "run_stream", pretend)
+    monkeypatch.setattr(experiment, "run_stream", pretend)
     changes: list[tuple[str, ...]] = [
         (),
         ("--encoding", "moving"),
@@ -368,21 +368,20 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
 
 
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
-    from cl_cnaps.commands import options
     from cl_cnaps.continual.baselines import BASELINES
     from cl_cnaps.continual.benchmarks import BENCHMARKS, DOMAINS, MIXED
     from cl_cnaps.continual.encodings import ENCODINGS
     from cl_cnaps.continual.fscil import FSCIL
     from cl_cnaps.gaussian import metric_names
     from cl_cnaps.models.cnaps import MODELS
-    from cl_cnaps.models.variants import VARIANTS, Variant
+    from cl_cnaps.names import VARIANTS, Variant
 
-    assert metric_names() == options.METRIC_NAMES
-    assert tuple(ENCODINGS) == options.ENCODING_NAMES
+    assert metric_names() == tuple(names.METRICS)
+    assert tuple(ENCODINGS) == names.ENCODINGS
     assert set(get_args(Variant)) == {"plain", *VARIANTS}
-    assert tuple(MODELS) == command.CNAPS_MODELS
-    assert tuple(BASELINES) == command.BASELINE_NAMES
-    assert (*BENCHMARKS, *FSCIL, *DOMAINS, *MIXED) == command.BENCHMARK_NAMES
+    assert tuple(MODELS) == tuple(names.CNAPS_MODELS)
+    assert tuple(BASELINES) == tuple(names.BASELINES)
+    assert (*BENCHMARKS, *FSCIL, *DOMAINS, *MIXED) == tuple(names.BENCHMARKS)
 
 
 @pytest.mark.parametrize("name", ["lda", "ridge", "fsa-film"])

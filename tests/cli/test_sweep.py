@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cl_cnaps.commands.main import main
-from cl_cnaps.results.record import records_under
+from cl_cnaps.records.record import records_under
 
 RECIPE = """
 verb = "stream"

@@ -19,8 +19,8 @@ from cl_cnaps.continual.memory import ClassGroup
 from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.continual.stream import accuracy
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.features.kept import KeptBatches
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, ModelName, TransductiveCnaps
-from cl_cnaps.models.kept_features import KeptBatches
 
 AGAIN = ((0, 1), (1, 2), (3, 4), (0, 4, 5))
 """Classes that come back, in company that splits their groups."""

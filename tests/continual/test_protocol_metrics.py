@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.results.continual import (
+from cl_cnaps.metrics.continual import (
     accuracy_by_step,
     backward_transfer,
     forward_transfer,
@@ -21,7 +21,7 @@ from cl_cnaps.results.continual import (
     image_weighted,
     learning_accuracy,
 )
-from cl_cnaps.results.probabilities import (
+from cl_cnaps.metrics.probabilities import (
     confusion_matrix,
     expected_calibration_error,
     negative_log_likelihood,

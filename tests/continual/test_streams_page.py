@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cl_cnaps.commands.stream import BENCHMARK_NAMES, CNAPS_MODELS
-from cl_cnaps.commands.stream import stream as command
+from cl_cnaps.commands.experiments import COMMANDS
+from cl_cnaps.names import BENCHMARKS, CNAPS_MODELS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
 
@@ -28,11 +28,13 @@ def test_the_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_every_option_is_told_of() -> None:
     told = set(re.findall(r"--[a-z][a-z-]*", PAGE))
-    options = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    options = {
+        name for option in COMMANDS["stream"].params for name in (*option.opts, *option.secondary_opts)
+    }
     options = {name for name in options if name.startswith("--")} - {"--help", "--plots", "--download"}
     assert options - told == set()
     assert told - options - {"--help"} == set()
 
 
 def test_every_stream_and_model_is_told_of() -> None:
-    assert [name for name in (*BENCHMARK_NAMES, *CNAPS_MODELS) if f"`{name}`" not in PAGE] == []
+    assert [name for name in (*BENCHMARKS, *CNAPS_MODELS) if f"`{name}`" not in PAGE] == []

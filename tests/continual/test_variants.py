@@ -15,7 +15,7 @@ from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.variants import VARIANTS
+from cl_cnaps.names import VARIANTS
 
 STREAM = small_stream(PAIRS, queries=10)
 SETTINGS: list[dict[str, Any]] = [

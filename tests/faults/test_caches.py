@@ -18,7 +18,7 @@ from cl_cnaps.data.packing import packed_file
 from cl_cnaps.data.row_files import keep_array, new_rows, read_array
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.tfrecords import index_folder, record_index, write_records
-from cl_cnaps.models.kept_features import read_features, write_features
+from cl_cnaps.features.kept import read_features, write_features
 
 Damage = Callable[[bytes], bytes]
 

@@ -18,8 +18,8 @@ from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
 from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata
-from cl_cnaps.models.variants import VARIANTS, chosen_model
 from cl_cnaps.models.weights import save_weights
+from cl_cnaps.names import VARIANTS, chosen_model
 
 TASK = small_task(way=3, shot=4, n_query=9)
 METRICS = ("dot", "cosine", "l1", "euclidean", "mahalanobis", "root-riemannian")

@@ -20,7 +20,7 @@ import pytest
 from sweeps.works import on_a_node
 
 from cl_cnaps.errors import ClCnapsError
-from cl_cnaps.results.record import Record, records_under
+from cl_cnaps.records.record import Record, records_under
 from cl_cnaps.sweeps.engine import Failure
 from cl_cnaps.sweeps.ray_cluster import RayEngine
 from cl_cnaps.sweeps.sweep import Outcome, PlannedRun, sweep

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from cl_cnaps.commands.sweep import planned_runs
-from cl_cnaps.commands.sweep_paths import from_root
-from cl_cnaps.commands.sweep_verbs import verb_named
+from cl_cnaps.commands.sweep_runs import from_root, planned_runs
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.sweeps.recipe import chosen, differing, parse_sweep_recipe, read_sweep_recipe, words
 
@@ -28,7 +26,7 @@ GOOD: dict[str, Any] = {
 
 def plan(content: dict[str, Any], **choice: Any) -> list[tuple[str, tuple[str, ...]]]:
     recipe = parse_sweep_recipe(content, "r.toml", "r")
-    runs = planned_runs(recipe, verb_named(recipe.verb, "r.toml"), "r.toml", **choice)
+    runs = planned_runs(recipe, "r.toml", **choice)
     return [(run.words, run.arguments) for run in runs]
 
 
@@ -163,8 +161,8 @@ def test_paths_of_runs_elsewhere_are_given_from_the_root(
         ({"options": {"head": "both"}}, "'both' is not one of"),
         ({"options": {"runs": True}}, "runs takes a value, not true or false"),
         ({"options": {"download": "maybe"}}, "download is true or false"),
-        ({"options": {"out": "x"}}, "out is not for a recipe to say"),
-        ({"options": {"workers": 2}}, "workers is not for a recipe to say"),
+        ({"options": {"out": "x"}}, "out is an option of the command that runs the recipe"),
+        ({"options": {"workers": 2}}, "workers is an option of the command that runs the recipe"),
         ({"options": {"model": ["simple"]}}, "belongs in \\[\\[grid\\]\\]"),
         ({"options": {"model": {}}}, "options.model must be text, a number"),
         ({"options": []}, "options must be a table"),

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cl_cnaps.commands.sweep import planned_runs
-from cl_cnaps.commands.sweep_verbs import SWEEPS_OWN, verb_named
-from cl_cnaps.commands.sweep_work import do
-from cl_cnaps.results.record import read_record
+from cl_cnaps.commands.sweep_runs import SWEEPS_OWN, do, planned_runs
+from cl_cnaps.records.record import read_record
+from cl_cnaps.report.kinds import view_of
 from cl_cnaps.sweeps.engine import Task
 from cl_cnaps.sweeps.recipe import parse_sweep_recipe, read_sweep_recipe
 from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
@@ -31,7 +30,7 @@ def short(path: Path) -> str:
 def test_every_recipe_is_of_a_known_kind_and_has_no_unknown_key(path: Path) -> None:
     if path in SWEEPS:
         recipe = read_sweep_recipe(path)
-        assert planned_runs(recipe, verb_named(recipe.verb, path.name), path.name)
+        assert planned_runs(recipe, path.name)
     elif path.stem.startswith("pretrain"):
         read_pretrain_recipe(path)
     else:
@@ -50,7 +49,7 @@ def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) 
     if recipe.paper.data is None:
         assert "without printing numbers" in head
         return
-    held = resources.files("cl_cnaps.results.paper").joinpath(recipe.paper.data).read_text()
+    held = resources.files("cl_cnaps.report.paper").joinpath(recipe.paper.data).read_text()
     assert recipe.paper.data in head or "without printing numbers" in head
     known = [label for label in recipe.paper.labels if label.removesuffix("-1").removesuffix("-2") in held]
     assert known or "without printing numbers" in head
@@ -62,8 +61,8 @@ def test_the_page_counts_the_runs_and_shows_a_recipe_that_can_be_read() -> None:
     assert said == {short(path): str(len(read_sweep_recipe(path).runs())) for path in SWEEPS}
     (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     recipe = parse_sweep_recipe(tomllib.loads(shown), "page", "page")
-    assert len(planned_runs(recipe, verb_named(recipe.verb, "page"), "page")) == 13
-    assert len(planned_runs(recipe, verb_named(recipe.verb, "page"), "page", smoke=True)) == 1
+    assert len(planned_runs(recipe, "page")) == 13
+    assert len(planned_runs(recipe, "page", smoke=True)) == 1
 
 
 def test_the_page_names_the_options_that_a_recipe_may_not_set() -> None:
@@ -81,13 +80,12 @@ def test_smoke_parts_run_offline_from_a_fresh_install(
     monkeypatch.setenv("CL_CNAPS_CACHE", str(tmp_path / "cache"))
     for path in SWEEPS:
         recipe = read_sweep_recipe(path)
-        verb = verb_named(recipe.verb, path.name)
         out = tmp_path / path.stem
         places = set()
-        for run in planned_runs(recipe, verb, path.name, smoke=True):
+        for run in planned_runs(recipe, path.name, smoke=True):
             reply = do(Task(run.verb, run.arguments, 1, str(out), frozenset()))
             assert reply.status == "made", (path, run.words)
             places.add(reply.record)
-            for headline in verb.headlines(read_record(out / reply.record), recipe.paper):
+            for headline in view_of(read_record(out / reply.record)).headlines(recipe.paper.trained_on):
                 assert 0 <= headline.mean <= 1
-        assert len(places) == len(planned_runs(recipe, verb, path.name, smoke=True)), "two runs are the same"
+        assert len(places) == len(planned_runs(recipe, path.name, smoke=True)), "two runs are the same"

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cl_cnaps.results.record import record_path, write_record
+from cl_cnaps.records.record import record_path, write_record
 from cl_cnaps.sweeps.engine import Reply, Task
 
 

@@ -16,9 +16,9 @@ from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettin
 from cl_cnaps.continual.baselines.inputs import FeatureFunction
 from cl_cnaps.continual.batches import as_images
 from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.features.kept import KeptBatches, embed_or_find
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import Film
-from cl_cnaps.models.kept_features import KeptBatches, embed_or_find
 
 FeatureMaker = Callable[[Tensor, Tensor], FeatureFunction]
 """Images and labels of the first task to the function that embeds the images of all tasks."""

@@ -1,0 +1,134 @@
+"""What is shown on standard error while something runs: a bar on a terminal, lines in a log, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cl_cnaps.training.step import StepScore
+
+_LINE_EVERY = 30.0
+"""Seconds between two lines of progress where no terminal is watching."""
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """Return standard output, or standard error; a path may hold what Rich would take for its own markup."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+class Display:
+    """One bar at a time, with a state beside it; in a `with` statement."""
+
+    guesses_time_left = True
+    """Whether the bar estimates how long it will take."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bar: Any = None
+        self._task: Any = None
+        self._title = ""
+        self._total = self._done = 0
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                *([TimeRemainingColumn()] if self.guesses_time_left else []),
+                TextColumn("{task.fields[state]}", markup=False),
+                console=terminal(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence."""
+        if self._bar is not None:
+            self._bar.console.print(sentence)
+        elif not self._quiet:
+            click.echo(sentence, err=True)
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        """Start a new bar in place of the last; `done` of `total` steps are finished already."""
+        self._title, self._total, self._done = title, total, done
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(title, total=total, completed=done, state="")
+        elif done:
+            self.line(f"{done:,} of {total:,} steps finished before")
+
+    def show(self, state: str, advance: int = 0) -> None:
+        """Show what is going on, and advance the bar."""
+        self._done += advance
+        if self._bar is not None:
+            self._bar.update(self._task, advance=advance, state=state)
+        elif time.monotonic() - self._last_line > _LINE_EVERY:
+            self.line(f"{self._done:,} of {self._total:,}: {state}")
+
+    def line(self, text: str) -> None:
+        """Show a line, where no terminal is watching."""
+        if not self._quiet and self._bar is None:
+            self._last_line = time.monotonic()
+            click.echo(f"{self._title}: {text}", err=True)
+
+
+class TrainingDisplay(Display):
+    """Loss, accuracy, speed and the time left of a training, and every validation."""
+
+    guesses_time_left = False  # a step brings it
+
+    def __init__(self, quiet: bool, unit: str = "tasks") -> None:
+        super().__init__(quiet)
+        self._unit = unit
+        self._now = ""
+
+    def packing(self, name: str, images: int, total: int) -> None:
+        """Images of a source were decoded and kept, of so many in all."""
+        if self._now != name:
+            self._now = name
+            self.begin(f"packing {name}", total)
+            self.line(f"{total:,} images")
+        self.show("", images)
+
+    def step(self, tasks: int, total: int, score: StepScore, seconds_left: float, rate: float) -> None:
+        """Show a step; `rate` is in tasks (or batches) per second."""
+        if self._now != "training":
+            self._now = "training"
+            self.begin("training", total, tasks)
+        left = f"{int(seconds_left) // 3600}:{int(seconds_left) // 60 % 60:02d}:{int(seconds_left) % 60:02d}"
+        state = f"loss {score.loss:.3f}, accuracy {100 * score.accuracy:.1f} %, {rate:.2f} {self._unit}/s, {left} left"
+        self.show(state, tasks - self._done)
+        if tasks == total:
+            self.line(f"{tasks:,} of {total:,} {self._unit}: {state}")
+
+    def validated(
+        self, tasks: int, adapted: Mapping[str, float], frozen: Mapping[str, float], best: bool
+    ) -> None:
+        """Show the accuracy of a validation."""
+        each = ", ".join(
+            f"{name} {100 * adapted[name]:.1f} (frozen {100 * frozen[name]:.1f})" for name in adapted
+        )
+        means = [100 * sum(scores.values()) / len(scores) for scores in (adapted, frozen)]
+        self.say(
+            f"after {tasks:,} {self._unit}: validation {means[0]:.2f} %, frozen features {means[1]:.2f} %"
+            f"{', the best so far' if best else ''}: {each}"
+        )

@@ -1,0 +1,223 @@
+"""Ablations: variants of a model on the same tasks; nothing is embedded twice, or measured that a record has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Self
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.experiments.base import Row, Summary, load
+from cl_cnaps.experiments.few_shot import Cell, Known, Method, TaskExperiment
+from cl_cnaps.experiments.options import AblationOptions
+from cl_cnaps.few_shot.ablations import (
+    ABLATIONS,
+    AblationRow,
+    check_rows,
+    rows_of,
+    targets_of,
+    usual_steps,
+)
+from cl_cnaps.few_shot.meta_dataset import GROUPS
+from cl_cnaps.few_shot.targets import Target
+from cl_cnaps.models.backbones import DEFAULT_BACKBONE
+from cl_cnaps.models.loading import LoadedModel, shipped
+from cl_cnaps.records.record import Record, readable_record, record_folders
+
+
+@dataclass(frozen=True)
+class AblationExperiment(TaskExperiment):
+    """The rows of one ablation on the same tasks."""
+
+    config: AblationOptions
+    targets: Sequence[Target]
+    methods: Sequence[Method]
+    rows: Mapping[str, AblationRow]
+    keep: Path | None = None
+
+    verb = "ablate"
+    Config = AblationOptions
+
+    @classmethod
+    def prepare(
+        cls, config: AblationOptions, *, download: bool = True, keep: Path | None = None
+    ) -> list[Self]:
+        """Open the data sets and load the models of all rows."""
+        if config.which not in ABLATIONS:
+            raise BadInputError(f"there is no ablation {config.which!r}; there are {', '.join(ABLATIONS)}")
+        weights = config.weights or {}
+        check_rows(config.which, weights)
+        targets = targets_of(config.which, config.sources or (), config.specs, download=download)
+        models = _models(config)
+        adaptation = next(iter(models.values())).model.config.adaptation
+        rows = {row.key: row for row in rows_of(config.which, models, weights, adaptation)}
+        usual = usual_steps(targets)
+        methods = [
+            Method(key, models[key], row.config(models[key].model.config, usual)) for key, row in rows.items()
+        ]
+        return [cls(config, targets, methods, rows, keep)]
+
+    @property
+    def name(self) -> str:
+        """The ablation."""
+        return self.config.which
+
+    @property
+    def title(self) -> str:
+        """The ablation."""
+        return f"ablation {self.config.which}"
+
+    @cached_property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides a number."""
+        model = self.methods[0].config
+        return {
+            "ablation": self.config.which,
+            "backbone": model.backbone,
+            "adaptation": model.adaptation,
+            "rows": [{"row": method.key, **method.identity} for method in self.methods],
+            **self.task_identity,
+        }
+
+    def known(self, out: Path) -> Known:
+        """Return the cells of evaluations and ablations under `out`; with class recall where the ablation needs it."""
+        recall = self.config.which == "shots"
+        return {
+            row["cell"]: partial(_taken, record, key, row, recall=recall)
+            for record, key, row in _measured_under(out)
+            if not recall or (record.path / "recall.csv").is_file()
+        }
+
+    def summarise(self, results: Sequence[Any]) -> Summary:
+        """Gather the cells of each row, and their means over data sets."""
+        cells: dict[str, list[dict[str, Any]]] = {method.key: [] for method in self.methods}
+        keys = iter([m.key for p in self._pieces() for m in p.methods for _ in p.target.shapes])
+        for result in results:
+            for cell in result:
+                cells[next(keys)].append(cell)
+        named = [key for key in cells if not self.rows[key].of_grid]
+        tables = {"episodes": _named(cells, named, "episodes")}
+        if self.config.which == "shots":
+            tables["recall"] = _named(cells, named, "recall")
+        return Summary(
+            rows=[self._row(method, cells[method.key]) for method in self.methods],
+            tables=tables,
+            facts=self.facts,
+            environment=self.task_environment,
+        )
+
+    def _row(self, method: Method, cells: Sequence[Mapping[str, Any]]) -> Row:
+        config = method.config
+        results = [cell["row"] for cell in cells]
+        return {
+            "ablation": self.config.which,
+            "row": method.key,
+            "title": self.rows[method.key].title,
+            "model": config.model,
+            "variant": config.variant,
+            "metric": config.metric,
+            "refine": {"min": config.refine_min, "max": config.refine_max} if config.refines else None,
+            "backbone": config.backbone,
+            "adaptation": config.adaptation,
+            "weights_source": method.loaded.weights_source,
+            "results": results,
+            "averages": _averages(results),
+            "reused": sorted({cell["reused"] for cell in cells if cell["reused"]}),
+        }
+
+
+def _averages(results: Sequence[Row]) -> dict[str, Row]:
+    """Return the mean accuracy over the data sets in and out of domain, and over all."""
+    found = {}
+    for group, domains in GROUPS.items():
+        members = [row for row in results if row["domain"] in domains]
+        if members:
+            found[group] = {
+                "data_sets": [row["data_set"] for row in members],
+                "accuracy": fmean(row["accuracy"]["mean"] for row in members),
+            }
+    return found
+
+
+def _named(cells: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence[str], table: str) -> list[Row]:
+    return [{"row": key, **line} for key in keys for cell in cells[key] for line in cell[table]]
+
+
+def _measured_under(out: Path) -> list[tuple[Record, str | None, Row]]:
+    """Return the cells that records under `out` have: record, row of an ablation or None, and the row itself.
+
+    A damaged record has none; the cells of a grid, whose tasks are not kept, are left out.
+    """
+    found: list[tuple[Record, str | None, Row]] = []
+    for record in filter(None, map(readable_record, record_folders(out / "evaluate"))):
+        found += [(record, None, row) for row in record.summary.get("rows", []) if "cell" in row]
+    for record in filter(None, map(readable_record, record_folders(out / "ablate"))):
+        kept = {line["row"] for line in record.table("episodes")}
+        for row in record.summary.get("rows", []):
+            if row["row"] in kept:
+                found += [(record, row["row"], one) for one in row["results"] if "cell" in one]
+    return found
+
+
+def _taken(record: Record, key: str | None, row: Row, about: Row, *, recall: bool) -> Cell:
+    """Return the cell that a record has; where its data set belongs may have another name there."""
+    place = {name: str(row[name]) for name in ("data_set", "shape", "queries")}
+    return {
+        "method": key,
+        "row": {**row, **{name: about[name] for name in ("target", "title", "domain", "stand_in")}},
+        "episodes": _lines(record, "episodes", key, place),
+        "recall": _lines(record, "recall", key, place) if recall else [],
+        "reused": "/".join(record.path.parts[-3:]),
+    }
+
+
+def _lines(record: Record, table: str, row: str | None, place: Mapping[str, str]) -> list[Row]:
+    """Return the lines of a table on one data set, shape and number of queries."""
+    return [
+        {key: value for key, value in line.items() if key != "row"}
+        for line in record.table(table)
+        if line.get("row") == row and all(line[key] == value for key, value in place.items())
+    ]
+
+
+def _models(config: AblationOptions) -> dict[str, LoadedModel]:
+    """Load the model that makes each row's features; one serves all rows that share them.
+
+    Features are adapted in all rows or in none: else rows would differ in more than what they compare.
+    """
+    models = _models_as(config, config.adaptation)
+    frozen = [key for key, loaded in models.items() if loaded.model.config.adaptation == "none"]
+    if not frozen or config.adaptation == "none":
+        return models
+    if config.weights:
+        raise BadInputError(
+            f"weights were given for the row {', '.join(config.weights)}, but there are none for {', '.join(frozen)}: "
+            "give those too, or --adaptation none"
+        )
+    return _models_as(config, "none")
+
+
+def _models_as(config: AblationOptions, adaptation: str | None) -> dict[str, LoadedModel]:
+    loaded: dict[tuple[str, str | None], LoadedModel] = {}
+    models = {}
+    for row in ABLATIONS[config.which]:
+        weights = (config.weights or {}).get(row.key)
+        if row.own_weights and (adaptation == "none" or not (weights or _are_shipped(row, config))):
+            continue
+        # Frozen features are the same whoever's they are.
+        features = "simple" if adaptation == "none" and weights is None else row.features
+        name = features if features in ("simple", "transductive") else row.model
+        if (features, weights) not in loaded:
+            variant = row.variant if row.own_weights else None
+            loaded[features, weights] = load(config, adaptation, name=name, weights=weights, variant=variant)
+        models[row.key] = loaded[features, weights]
+    return models
+
+
+def _are_shipped(row: AblationRow, config: AblationOptions) -> bool:
+    """Whether a row that needs weights of its own finds them in the installation."""
+    backbone = config.backbone or DEFAULT_BACKBONE
+    return config.backbone_weights == "auto" and shipped(row.model, row.variant, backbone) is not None

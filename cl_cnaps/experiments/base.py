@@ -1,0 +1,206 @@
+"""What an experiment is, and how one is carried out: `execute`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from cl_cnaps.experiments.options import SETTINGS, ModelOptions
+from cl_cnaps.few_shot.workers import usable_cores
+from cl_cnaps.models.config import CnapsConfig, refinement_bounds
+from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.records.environment import describe_environment
+from cl_cnaps.records.journal import Journal
+from cl_cnaps.records.record import Record, find_record, record_path, write_record
+
+Row = dict[str, Any]
+"""Names and values; one line of `--json`, one row of a table."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An independent piece of an experiment that a resumed run need not repeat."""
+
+    key: str
+    steps: int
+    """How far a progress bar moves."""
+
+
+class Progress(Protocol):
+    """Shows how an experiment advances."""
+
+    def begin(self, title: str, total: int, done: int) -> None:
+        """Start: `done` of `total` steps are finished already."""
+
+    def show(self, state: str, advance: int = 0) -> None:
+        """Show what is going on, and advance by some steps."""
+
+    def line(self, text: str) -> None:
+        """Show a result that is worth a line."""
+
+
+class Silent:
+    """Progress that is not shown."""
+
+    def begin(self, title: str, total: int, done: int) -> None:
+        """Show nothing."""
+
+    def show(self, state: str, advance: int = 0) -> None:
+        """Show nothing."""
+
+    def line(self, text: str) -> None:
+        """Show nothing."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """How an experiment is run; decides no number."""
+
+    out: Path
+    """Folder of records."""
+    workers: int
+    """Processes that share the work; 0 for this one alone."""
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a record is made of, beside its identity."""
+
+    rows: Sequence[Row]
+    """The numbers that the experiment is for."""
+    tables: Mapping[str, Iterable[Mapping[str, Any]]]
+    """The raw numbers: name of the CSV file -> rows."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else summary.json holds."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """Seeds, and digests of data and weights."""
+
+
+class Experiment(ABC):
+    """An experiment with its data open and its model loaded, so that everything that decides a number is known."""
+
+    verb: ClassVar[str]
+    Config: ClassVar[type[ModelOptions]]
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, config: Any, *, download: bool = True, keep: Path | None = None) -> list[Self]:
+        """Open the data and load the model; several experiments where one option names several values.
+
+        `keep` is a folder where features are kept and found.
+        """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The folder that its records are kept in."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """A few words for the progress bar."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides a number, resolved, and nothing else: the record's id is a digest of it."""
+
+    @property
+    def device_type(self) -> str:
+        """`cpu`, `cuda`, ..."""
+        return "cpu"
+
+    @abstractmethod
+    def units(self) -> list[Unit]:
+        """Return the pieces of the experiment, in order."""
+
+    @abstractmethod
+    def run(self, units: Sequence[Unit], context: Context) -> Iterator[tuple[Unit, Any]]:
+        """Yield each unit with its result, as JSON holds it; nothing but seconds depends on the number of workers."""
+
+    @abstractmethod
+    def summarise(self, results: Sequence[Any]) -> Summary:
+        """Compute the summary from the results of all units, in their order."""
+
+    def record_path(self, out: Path) -> Path:
+        """Where its record is, or will be."""
+        return record_path(out, self.verb, self.name, self.identity)
+
+
+def execute(
+    experiment: Experiment,
+    out: Path,
+    *,
+    resume: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Record:
+    """Run an experiment and write its record under `out`; a record of the same identity is replaced.
+
+    With `resume`, units that a killed run had finished are taken from its journal, and a finished record is returned
+    as it is. `workers` are processes that share the work, 0 for this one alone; None: one for each core, with a GPU 0.
+    """
+    progress = progress or Silent()
+    verb, name, identity = experiment.verb, experiment.name, experiment.identity
+    journal = Journal(out, verb, name, identity, resume=resume)
+    units = experiment.units()
+    finished = find_record(out, verb, name, identity) if resume and not journal.finished else None
+    left = [] if finished else [unit for unit in units if unit.key not in journal.finished]
+    total = sum(unit.steps for unit in units)
+    progress.begin(experiment.title, total, total - sum(unit.steps for unit in left))
+    if finished is not None:
+        return finished
+    if workers is None:
+        workers = usable_cores() if experiment.device_type == "cpu" else 0
+    for unit, result in experiment.run(left, Context(out, workers, progress)):
+        journal.add(unit.key, result)
+    summary = experiment.summarise([journal.finished[unit.key] for unit in units])
+    return write_record(
+        out,
+        verb,
+        name,
+        identity,
+        environment=describe_environment({**summary.environment, "workers": workers}),
+        tables=summary.tables,
+        summary={
+            "verb": verb,
+            "name": name,
+            "id": experiment.record_path(out).name,
+            "rows": list(summary.rows),
+            **summary.facts,
+        },
+    )
+
+
+def load(
+    config: ModelOptions, adaptation: Any, usual: tuple[int, int] | None = None, **changes: Any
+) -> LoadedModel:
+    """Load the model that a config names; `usual` are the steps of refinement where none are given."""
+    bounds: dict[str, Any] = {}
+    if usual is not None or (config.refine_min, config.refine_max) != (None, None):
+        least, most = refinement_bounds(config.refine_min, config.refine_max, usual or (2, 4))  # type: ignore[arg-type]
+        bounds = {"refine_min": least, "refine_max": most}
+    given = {
+        "name": config.model,
+        "backbone": config.backbone,
+        "backbone_weights": config.backbone_weights,
+        "weights": config.weights,
+        "image_size": config.image_size,
+        "seed": config.seed,
+        "device": config.device,
+    }
+    return load_model(adaptation=adaptation, **{**given, **config.settings, **bounds, **changes})
+
+
+def model_row(config: CnapsConfig) -> Row:
+    """Return what every row has of a model: its name, backbone, adaptation and declared settings."""
+    return {
+        "model": config.model,
+        "backbone": config.backbone,
+        "adaptation": config.adaptation,
+        **{name: getattr(config, name) for name in SETTINGS},
+    }

@@ -1,0 +1,1 @@
+"""Embed once: features that several tasks or runs share."""

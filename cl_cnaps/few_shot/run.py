@@ -1,0 +1,215 @@
+"""Many tasks of one shape on one data set: sampled, predicted and scored by workers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cl_cnaps.data import Source, packed
+from cl_cnaps.data.source import total
+from cl_cnaps.episodes import Episode, EpisodeSampler, episodes_digest
+from cl_cnaps.episodes.episode_images import SPLIT
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.features.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, read_features
+from cl_cnaps.features.kept import KeptFeatures
+from cl_cnaps.few_shot.evaluation_sets import EvaluationSet
+from cl_cnaps.few_shot.methods import classifier, logits_of_methods
+from cl_cnaps.few_shot.scoring import EpisodeScore, score, task_features
+from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.workers import Workers
+from cl_cnaps.metrics.intervals import Accuracy, mean_accuracy
+from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.config import CnapsConfig
+
+MOST_PACKED_BYTES = 4 << 30
+"""Larger data sets are not packed but read image by image, in the workers."""
+MOST_FEATURE_BYTES = 2 << 30
+"""If the features of all images that tasks use are more, each task embeds its own images."""
+_IMAGES_A_CHUNK = 64
+_CHUNKS_A_WORKER = 40
+"""Tasks go to workers in chunks: many, so that the progress bar moves and all workers end together."""
+_MOST_TASKS_A_CHUNK = 8
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The tasks of one shape on one data set, scored."""
+
+    shape: TaskShape
+    scores: tuple[EpisodeScore, ...]
+    """In the order of the tasks' indices."""
+    episodes_digest: str
+    embedded_once: bool
+    """Whether features did not depend on the task and were shared between tasks."""
+    seconds: float
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Mean over tasks, with its interval."""
+        return mean_accuracy([one.accuracy for one in self.scores])
+
+
+Progress = Callable[[Sequence[EpisodeScore]], None]
+"""Told the scores of tasks as they come in; with none, that something else went forward."""
+
+
+def with_packed_images(
+    tasks_of: EvaluationSet, image_size: int, progress: Callable[[int], None] = lambda _: None
+) -> Source:
+    """The images of a data set, decoded once into a file that all workers map, unless they are too many."""
+    bytes_each = (1 if tasks_of.images.grey else 3) * image_size**2
+    if total(tasks_of.images) * bytes_each > MOST_PACKED_BYTES:
+        return tasks_of.images
+    return packed(tasks_of.images, image_size, progress=progress)
+
+
+def run_tasks(
+    workers: Workers,
+    tasks_of: EvaluationSet,
+    images: Source,
+    shapes: Sequence[TaskShape],
+    *,
+    tasks: int,
+    seed: int,
+    progress: Progress = lambda _: None,
+    keep: Path | None = None,
+) -> Iterator[Outcome]:
+    """Score the tasks 0 to `tasks` - 1 of each shape; nothing but `seconds` depends on the number of workers.
+
+    Features that do not depend on the task are embedded once for all shapes, in the first outcome's seconds.
+    """
+    own = (workers.model.config,)
+    every = run_methods(
+        workers, own, tasks_of, images, shapes, tasks=tasks, seed=seed, progress=progress, keep=keep
+    )
+    for (outcome,) in every:
+        yield outcome
+
+
+def run_methods(
+    workers: Workers,
+    methods: Sequence[CnapsConfig],
+    tasks_of: EvaluationSet,
+    images: Source,
+    shapes: Sequence[TaskShape],
+    *,
+    tasks: int,
+    seed: int,
+    progress: Progress = lambda _: None,
+    keep: Path | None = None,
+) -> Iterator[tuple[Outcome, ...]]:
+    """The same for several ways to classify on the features of the workers' model, which are embedded once for all.
+
+    For each shape an outcome of each method, in their order; `seconds` are those of all methods together. Features
+    that depend on the task are kept in the folder `keep`, if there is one, and those that are there are taken.
+    """
+    if tasks < 1:
+        raise BadInputError(f"{tasks} tasks were asked for; 1 is the fewest")
+    start = time.perf_counter()
+    samplers = [make_sampler(tasks_of, shape, seed) for shape in shapes]
+    kept = None
+    with features_of_all(workers, samplers, images, tasks, progress) as (rows, file):
+        if keep is not None and rows is None:
+            kept = KeptFeatures.under(keep, workers.model, images)
+        for shape, sampler in zip(shapes, samplers, strict=True):
+            digest = episodes_digest(sampler.episode(i) for i in range(tasks))
+            scores: list[tuple[EpisodeScore, ...]] = []
+            work = ScoreTasks(sampler, images, rows, file, tuple(methods), kept)
+            for chunk in workers.each(work, _chunks(tasks, workers.count)):
+                scores += chunk
+                progress([first for first, *_ in chunk])
+            seconds = time.perf_counter() - start
+            yield tuple(
+                Outcome(shape, of_method, digest, rows is not None, seconds)
+                for of_method in zip(*scores, strict=True)
+            )
+            start = time.perf_counter()
+
+
+@dataclass
+class ScoreTasks:
+    """Work: score the tasks of a range of indices, by every method."""
+
+    sampler: EpisodeSampler
+    source: Source
+    rows: FeatureRows | None = None
+    file: Path | None = None
+    """Features embedded once, and which row is which image's; without them tasks embed their own images."""
+    methods: tuple[CnapsConfig, ...] = ()
+    """Ways to classify; by default the model's own."""
+    kept: KeptFeatures | None = None
+    """Where features that depend on the task are found and left, if anywhere."""
+    _table: Tensor | None = field(default=None, repr=False)
+    _classifiers: list[CnapsModel] = field(default_factory=list, repr=False)
+
+    def __call__(self, model: CnapsModel, unit: range) -> list[tuple[EpisodeScore, ...]]:
+        """Score the tasks of these indices."""
+        if not self._classifiers:
+            self._classifiers += [classifier(model, config) for config in self.methods or (model.config,)]
+        return [self._score(model, self.sampler.episode(index)) for index in unit]
+
+    def _score(self, model: CnapsModel, episode: Episode) -> tuple[EpisodeScore, ...]:
+        labels = torch.tensor(episode.support[:, 0])
+        support, query = self._features(model, episode, labels)
+        every = logits_of_methods(self._classifiers, support, labels, query, episode.way)
+        return tuple(score(episode, logits) for logits in every)
+
+    def _features(self, model: CnapsModel, episode: Episode, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Features of the support and the query images."""
+        if self.rows is None or self.file is None:
+            if self.kept is None:
+                return self._embedded(model, episode, labels)
+            return self.kept.of(episode, model.device, lambda: self._embedded(model, episode, labels))
+        if self._table is None:
+            self._table = read_features(self.file)
+        support, query = (
+            self._table[torch.from_numpy(self.rows.of(episode.class_names, rows))].to(model.device)
+            for rows in (episode.support, episode.query)
+        )
+        return support, query
+
+    def _embedded(self, model: CnapsModel, episode: Episode, labels: Tensor) -> tuple[Tensor, Tensor]:
+        support, query = (self._images(model, episode, query=query) for query in (False, True))
+        return task_features(model, support, labels, query)
+
+    def _images(self, model: CnapsModel, episode: Episode, *, query: bool) -> Tensor:
+        rows, size = episode.query if query else episode.support, model.backbone.info.image_size
+        parts = [
+            self.source.images(SPLIT, name, rows[rows[:, 0] == position, 1].tolist(), size)
+            for position, name in enumerate(episode.class_names)
+        ]
+        return torch.cat(parts)
+
+
+@contextmanager
+def features_of_all(
+    workers: Workers, samplers: Sequence[EpisodeSampler], images: Source, tasks: int, progress: Progress
+) -> Iterator[tuple[FeatureRows, Path] | tuple[None, None]]:
+    """The features of all images that the tasks use, in a file for as long as this lasts; or nothing."""
+    if constant_film(workers.model) is None:
+        yield None, None
+        return
+    rows = FeatureRows((sampler.episode(i) for sampler in samplers for i in range(tasks)), images)
+    width = workers.model.backbone.info.width
+    if 4 * rows.count * width > MOST_FEATURE_BYTES:
+        yield None, None
+        return
+    with tempfile.TemporaryDirectory(prefix="cl-cnaps-features-") as folder:
+        file = Path(folder) / "features.npy"
+        empty_table(file, rows.count, width)
+        for _ in workers.each(EmbedOnce(images, file), rows.in_chunks(_IMAGES_A_CHUNK)):
+            progress(())
+        yield rows, file
+
+
+def _chunks(tasks: int, workers: int) -> list[range]:
+    """The indices of all tasks, in chunks."""
+    size = max(1, min(_MOST_TASKS_A_CHUNK, tasks // (_CHUNKS_A_WORKER * max(1, workers))))
+    return [range(first, min(first + size, tasks)) for first in range(0, tasks, size)]

@@ -1,0 +1,1 @@
+"""What is computed from accuracies: intervals, forgetting, areas, ranks."""

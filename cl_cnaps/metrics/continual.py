@@ -1,0 +1,184 @@
+"""How much a continual learner knows and forgets, from its accuracies after every task.
+
+Everything here is a function of A[run, step, task]: the accuracy (a fraction) on `task` after learning the
+tasks 0..step, for one head; NaN where task > step: not seen yet. T is the number of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.metrics.intervals import Array, Estimate, estimate
+
+
+@dataclass(frozen=True)
+class ContinualSummary:
+    """The four figures of one head; those that compare two steps are None for a stream of one task."""
+
+    final_accuracy: Estimate
+    forgetting: Estimate | None
+    backward_transfer: Estimate | None
+    average_incremental_accuracy: Estimate
+
+
+def final_accuracy(accuracy: Array) -> Array:
+    """Per run: mean over all tasks of A[T-1, i]; a cell of `tab:continual-learning-results-table`."""
+    return np.asarray(accuracy[:, -1, :].mean(axis=1))
+
+
+def forgetting(accuracy: Array) -> Array | None:
+    """Per run: mean over the tasks i < T-1 of (max over i <= t < T-1 of A[t, i]) - A[T-1, i].
+
+    Negative when the last step improved old tasks beyond their best. (Chaudhry et al., 2018.)
+    """
+    if accuracy.shape[1] == 1:
+        return None
+    best = np.nanmax(accuracy[:, :-1, :-1], axis=1)
+    return np.asarray((best - accuracy[:, -1, :-1]).mean(axis=1))
+
+
+def backward_transfer(accuracy: Array) -> Array | None:
+    """Per run: mean over the tasks i < T-1 of A[T-1, i] - A[i, i]; negative is a loss.
+
+    (Lopez-Paz and Ranzato, 2017.)
+    """
+    if accuracy.shape[1] == 1:
+        return None
+    when_learned = np.diagonal(accuracy, axis1=1, axis2=2)[:, :-1]
+    return np.asarray((accuracy[:, -1, :-1] - when_learned).mean(axis=1))
+
+
+def learning_accuracy(accuracy: Array) -> Array:
+    """Per run: mean over the tasks of A[i, i], the accuracy on a task just learned. (Riemer et al., 2019.)"""
+    return np.asarray(np.diagonal(accuracy, axis1=1, axis2=2).mean(axis=1))
+
+
+def forward_transfer(before: Array, chance: Array) -> Array | None:
+    """Per run: mean over the tasks i > 0 of A[i-1, i] - chance[i]; None for one task. (Lopez-Paz and Ranzato, 2017.)
+
+    A single head that has not seen a task's classes cannot name them: there A[i-1, i] is 0 by definition wherever the
+    classes of tasks are disjoint, and this number is minus chance.
+
+    Args:
+        before: R x (T-1), the accuracy on task i after learning the tasks before it.
+        chance: T-1, the accuracy of guessing on these tasks.
+    """
+    if before.shape[1] == 0:
+        return None
+    if before.shape[1:] != chance.shape:
+        raise BadInputError(f"{before.shape[1]} tasks have as many chances, not {len(chance)}")
+    return np.asarray((before - chance).mean(axis=1))
+
+
+def image_weighted(accuracy: Array, n_queries: Array) -> Array:
+    """Per run and step: the accuracy over all query images of the tasks seen, R x T.
+
+    Where tasks are unequal it differs from the mean over tasks, and it is what few-shot and class-incremental tables
+    report after each session. Its last column is the last accuracy over images.
+
+    Args:
+        accuracy: A, R x T x T.
+        n_queries: query images of each task, T.
+    """
+    if n_queries.shape != accuracy.shape[2:] or not (n_queries > 0).all():
+        raise BadInputError(
+            f"{accuracy.shape[2]} tasks need a positive number of queries each, not {n_queries.tolist()}"
+        )
+    seen = np.tril(np.ones(accuracy.shape[1:], dtype=bool))
+    right = np.where(seen, accuracy, 0.0) @ n_queries
+    return np.asarray(right / (seen @ n_queries))
+
+
+@dataclass(frozen=True)
+class FscilFigures:
+    """What few-shot class-incremental tables report; each per run."""
+
+    drop: Array
+    """Accuracy over all images after the base session, minus that after the last."""
+    base: Array
+    """Of the base classes after the last session."""
+    novel: Array
+    """Of all other classes after the last session, over their images."""
+    harmonic: Array
+    """Harmonic mean of base and novel; 0 where either is 0."""
+
+
+def fscil_figures(accuracy: Array, n_queries: Array) -> FscilFigures | None:
+    """The figures of a stream whose first task is the base session; None for one session."""
+    by_step = image_weighted(accuracy, n_queries)
+    if accuracy.shape[1] == 1:
+        return None
+    last = accuracy[:, -1, :]
+    base = last[:, 0]
+    novel = last[:, 1:] @ n_queries[1:] / n_queries[1:].sum()
+    both = base + novel
+    harmonic = np.where(both > 0, 2 * base * novel / np.where(both > 0, both, 1.0), 0.0)
+    return FscilFigures(by_step[:, 0] - by_step[:, -1], base, np.asarray(novel), harmonic)
+
+
+def accuracy_by_step(accuracy: Array) -> Array:
+    """Per run and step: mean over the tasks seen so far."""
+    return np.asarray(np.nanmean(accuracy, axis=2))
+
+
+def average_incremental_accuracy(accuracy: Array) -> Array:
+    """Per run: mean over the steps of the mean over the tasks seen at that step. (Rebuffi et al., 2017.)"""
+    return np.asarray(accuracy_by_step(accuracy).mean(axis=1))
+
+
+def summarise(accuracy: Array) -> ContinualSummary:
+    """All four figures of one head."""
+    check_accuracy(accuracy)
+    lost, transfer = forgetting(accuracy), backward_transfer(accuracy)
+    return ContinualSummary(
+        final_accuracy=estimate(final_accuracy(accuracy)),
+        forgetting=None if lost is None else estimate(lost),
+        backward_transfer=None if transfer is None else estimate(transfer),
+        average_incremental_accuracy=estimate(average_incremental_accuracy(accuracy)),
+    )
+
+
+def check_accuracy(accuracy: Array, label: str = "") -> None:
+    """Refuse a matrix with a hole, a number that is no accuracy, or a task scored before it was seen."""
+    if accuracy.ndim != 3 or accuracy.shape[1] != accuracy.shape[2] or 0 in accuracy.shape:
+        raise BadInputError(
+            f"accuracies must be runs x steps x tasks with as many steps as tasks, not {accuracy.shape}"
+        )
+    seen = np.tril(np.ones(accuracy.shape[1:], dtype=bool))
+    with np.errstate(invalid="ignore"):
+        bad = np.where(seen, ~((accuracy >= 0) & (accuracy <= 1)), ~np.isnan(accuracy))
+    if bad.any():
+        run, step, task = (int(i) for i in np.argwhere(bad)[0])
+        found = accuracy[run, step, task]
+        why = "a fraction between 0 and 1 was expected" if task <= step else "that task had not been seen yet"
+        raise BadInputError(f"accuracy of run {run}, step {step}, task {task}{label} is {found}: {why}")
+
+
+def accuracy_matrix(rows: list[dict[str, Any]], head: str) -> Array:
+    """A[run, step, task] from rows with these keys, `head` and `accuracy`; every cell once, none missing."""
+    mine = [row for row in rows if row["head"] == head]
+    if not mine:
+        raise BadInputError(f"there are no accuracies for the {head} head")
+    index = np.array([[int(row[key]) for key in ("run", "step", "task")] for row in mine])
+    if index.min() < 0:
+        raise BadInputError(f"run, step and task count from 0; the {head} head has {index.min()}")
+    runs, steps, tasks = (int(n) + 1 for n in index.max(axis=0))
+    accuracy = np.full((runs, max(steps, tasks), max(steps, tasks)), np.nan)
+    filled = np.zeros(accuracy.shape, dtype=bool)
+    for cell, row in zip(map(tuple, index), mine, strict=True):
+        if filled[cell]:
+            raise BadInputError(
+                "accuracy of run {}, step {}, task {} ({} head) is given twice".format(*map(int, cell), head)
+            )
+        filled[cell] = True
+        accuracy[cell] = float(row["accuracy"])
+    missing = np.argwhere(~filled & np.tril(np.ones(accuracy.shape[1:], dtype=bool)))
+    if len(missing):
+        run, step, task = (int(i) for i in missing[0])
+        raise BadInputError(f"accuracy of run {run}, step {step}, task {task} ({head} head) is missing")
+    check_accuracy(accuracy, f" ({head} head)")
+    return accuracy

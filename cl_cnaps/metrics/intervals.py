@@ -1,0 +1,69 @@
+"""95 % intervals, one formula each: Student's t over runs, the normal one over tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit  # type: ignore[import-untyped, unused-ignore]
+
+from cl_cnaps.errors import BadInputError
+
+Array = NDArray[np.float64]
+Z95 = 1.96
+"""Standard deviations on either side that hold 95 % of a normal distribution, as the paper rounds it."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A mean over tasks and half the width of its 95 % interval (None for one task); fractions of 1."""
+
+    mean: float
+    ci95: float | None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over runs, half the width of its 95 % interval (None for a single run), and the runs."""
+
+    mean: float
+    ci95: float | None
+    per_run: tuple[float, ...]
+
+
+def interval95(values: Array, axis: int = 0) -> Array | None:
+    """Return half the 95 % interval of the mean over runs (Student's t, n - 1 degrees); None for one run."""
+    runs = values.shape[axis]
+    if runs == 1:
+        return None
+    return np.asarray(stdtrit(runs - 1, 0.975) * values.std(axis=axis, ddof=1) / math.sqrt(runs))
+
+
+def estimate(per_run: Array) -> Estimate:
+    """Return mean and interval of one figure over runs."""
+    half = interval95(per_run)
+    return Estimate(float(per_run.mean()), None if half is None else float(half), tuple(map(float, per_run)))
+
+
+def mean_accuracy(per_task: Sequence[float]) -> Accuracy:
+    """Return the mean, and 1.96 * std / sqrt(tasks) as the paper and Meta-Dataset have it (std with 1/n)."""
+    if not len(per_task):
+        raise BadInputError("a mean accuracy needs at least one task")
+    values = np.asarray(per_task, dtype=np.float64)
+    half = Z95 * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Accuracy(float(values.mean()), half)
+
+
+def mean_difference(gaps: Sequence[Array]) -> tuple[float, float | None]:
+    """Return the mean over data sets of paired differences of tasks, and half of its interval.
+
+    `gaps` has the differences of each data set; the interval is None where one has a single task.
+    """
+    mean = float(np.mean([gap.mean() for gap in gaps]))
+    if any(len(gap) < 2 for gap in gaps):
+        return mean, None
+    variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in gaps)
+    return mean, Z95 * math.sqrt(variance) / len(gaps)

@@ -1,0 +1,1 @@
+"""Records of finished experiments: written whole, read as a table."""

@@ -1,0 +1,1 @@
+"""What is made of records: labels, tables, plots, pages."""

@@ -1,0 +1,355 @@
+"""Records of ablations in the shape of the paper's tables: tables, notes, headlines and charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
+from cl_cnaps.metrics.intervals import mean_difference
+from cl_cnaps.metrics.recall import RecallPoint, recall_points
+from cl_cnaps.report.few_shot import data_set_notes, data_set_words, paper_average, task_headline
+from cl_cnaps.report.labels import ABSENT, adaptation_words, count, paper_cell, percent
+from cl_cnaps.report.paper.ablations import ablation_rows
+from cl_cnaps.report.table import Column, Table, TableRow, words
+from cl_cnaps.report.view import Headline, Row, View
+
+BASES: Mapping[str, str] = {
+    "metric": "mahalanobis",
+    "gmm": "simple",
+    "transduction": "simple",
+    "refinement": "none",
+    "shots": "simple",
+}
+"""The row that others are compared with; where the numbers of queries vary there is none."""
+PRINTED: Mapping[str, tuple[str, ...]] = {"refinement": ("simple", "none", "free", "2-4")}
+"""Rows of the paper's table, where the ablation has more."""
+_TITLES = {
+    "metric": "metrics",
+    "gmm": "Gaussian mixtures",
+    "transduction": "transduction",
+    "refinement": "refinement",
+    "shots": "class recall against shots",
+    "queries": "accuracy against queries",
+}
+_DOMAINS = {"in": "in-domain accuracy, %", "out": "out-of-domain accuracy and averages, %"}
+_FROZEN = {
+    "transduction": "Without adaptation there is no task encoding: FEOT is Simple CNAPS, and COT Transductive CNAPS.",
+    "refinement": "Without adaptation there is no task encoding: No Refinements is Simple CNAPS.",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of a row's accuracy to the base's on the same tasks, averaged over data sets; fractions of 1.
+
+    Tasks differ far more than methods do, so that intervals of two rows overlap where every task agrees on which is
+    better.
+    """
+
+    row: str
+    title: str
+    mean: float
+    half: float | None
+    """Of the 95 % interval over tasks; None where a data set has a single one."""
+    by_data_set: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class QueryLine:
+    """A row on tasks of one data set and shape."""
+
+    row: str
+    """The row's title."""
+    tasks: str
+    accuracy: Mapping[int, Mapping[str, Any]]
+    """By queries of each class: mean and ci95, fractions of 1."""
+
+    @property
+    def words(self) -> str:
+        """The row and its tasks."""
+        return f"{self.row}, {self.tasks}"
+
+
+class AblationView(View):
+    """A record of an ablation: a row for each method, with the results of each data set in it."""
+
+    verb = "ablate"
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """One row for each method; accuracies are fractions, the paper's figures per cent."""
+        found = []
+        for row in self.record.summary["rows"]:
+            results = [{**one, **_paper(self.which, row["row"], one)} for one in row["results"]]
+            means = {
+                group: {**mean, "paper": _paper_mean(results, mean)}
+                for group, mean in row["averages"].items()
+            }
+            found.append({**row, "results": results, "averages": means})
+        return found
+
+    @property
+    def which(self) -> str:
+        """The ablation."""
+        return str(self.record.summary["name"])
+
+    @property
+    def shared(self) -> list[str]:
+        """What all rows have in common, in words."""
+        row = self.rows[0]
+        tasks = f"{count(row['results'][0]['tasks'], 'task')} of each data set"
+        return [
+            f"ablation of {_TITLES[self.which]}",
+            row["backbone"],
+            adaptation_words(row["adaptation"]),
+            tasks,
+        ]
+
+    @property
+    def printed_rows(self) -> list[Row]:
+        """The rows that the paper's table has: all but the cells of a grid."""
+        printed = PRINTED.get(self.which)
+        return [row for row in self.rows if printed is None or row["row"] in printed]
+
+    def recall(self, row: str) -> list[dict[str, str]]:
+        """Class recall for each data set and number of shots, of one row."""
+        return [one for one in self.record.table("recall") if one["row"] == row]
+
+    def recall_by_row(self) -> tuple[list[str], dict[str, dict[str, RecallPoint]]]:
+        """The bins of shots in words, and for each row's title its class recall over all data sets by bin."""
+        points = {
+            row["title"]: {point.words: point for point in recall_points(self.recall(row["row"]))}
+            for row in self.rows
+        }
+        if not all(points.values()):
+            raise BadInputError(f"{self.path}: a row has no class recall")
+        if not all(math.isfinite(p.recall + p.half) for of in points.values() for p in of.values()):
+            raise BadInputError(f"{self.path}: a class recall is no finite number")
+        return list(dict.fromkeys(bin_ for of_row in points.values() for bin_ in of_row)), points
+
+    def refinement_grid(self) -> tuple[list[int], list[int], list[list[float | None]]]:
+        """Least steps, most steps, and the mean accuracy for each pair; None where least exceeds most."""
+        rows = {row["row"]: row["averages"]["all"]["accuracy"] for row in self.rows}
+        least, most = list(GRID_MIN), list(GRID_MAX)
+        return least, most, [[rows.get(f"{low}-{high}") for high in most] for low in least]
+
+    def query_lines(self) -> tuple[list[int], list[QueryLine]]:
+        """The numbers of queries of each class, and a line for each row, data set and shape of tasks."""
+        queries = sorted({one["queries"] for row in self.rows for one in row["results"]})
+        lines = []
+        for row in self.rows:
+            found: dict[str, dict[int, Mapping[str, Any]]] = {}
+            for one in row["results"]:
+                found.setdefault(f"{data_set_words(one)} {one['shape']}", {})[one["queries"]] = one[
+                    "accuracy"
+                ]
+            lines += [QueryLine(row["title"], tasks, accuracy) for tasks, accuracy in found.items()]
+        return queries, lines
+
+    @property
+    def base(self) -> str | None:
+        """The title of the row that others are compared with, if there is one."""
+        key = BASES.get(self.which)
+        return next((row["title"] for row in self.rows if row["row"] == key), None)
+
+    def differences(self) -> list[Difference]:
+        """Of every row whose tasks are listed, but the base; none where nothing is the base."""
+        if self.base is None:
+            return []
+        tasks: dict[str, dict[str, dict[str, float]]] = {}
+        for line in self.record.table("episodes"):
+            of_row = tasks.setdefault(line["row"], {})
+            of_row.setdefault(line["data_set"], {})[line["episode"]] = float(line["accuracy"])
+        base, found = tasks[BASES[self.which]], []
+        for row in self.rows:
+            if row["row"] != BASES[self.which] and row["row"] in tasks:
+                gaps = {
+                    name: np.array([accuracy - base[name][task] for task, accuracy in of.items()])
+                    for name, of in tasks[row["row"]].items()
+                }
+                means = {name: float(gap.mean()) for name, gap in gaps.items()}
+                found.append(
+                    Difference(row["row"], row["title"], *mean_difference(list(gaps.values())), means)
+                )
+        return found
+
+    def notes(self, *, data_sets: bool = True) -> list[str]:
+        """What a reader must know, most important first; what holds of each data set may be left out."""
+        rows = self.rows
+        said = [_weights(self)]
+        if rows[0]["adaptation"] == "none" and self.which in _FROZEN:
+            said.append(_FROZEN[self.which])
+        if self.which == "metric":
+            said.append(
+                "Root Riemannian decides as squared Mahalanobis does with the same weights; it differs in training. "
+                "The paper prints no figures of the other metrics out of domain: tab:results:metric-ablations-2 "
+                "repeats -1."
+            )
+        said += [
+            f"{one.title} is left out: it differs in training alone. Give weights trained so with --weights "
+            f"{one.key}=FILE."
+            for one in left_out(self.which, [row["row"] for row in rows])
+            if one.own_weights
+        ]
+        about = data_set_notes(rows[0]["results"])
+        said += about if data_sets else [note for note in about if note.startswith("* ")]
+        labels = [one["paper"]["label"] for row in rows for one in row["results"] if one["paper"]]
+        if labels:
+            each = sorted({one for label in labels for one in label.split(", ")})
+            said.append(f"Paper: {', '.join(each)}; averages over the same data sets.")
+        if self.missing:
+            said.append(f"Missing: {', '.join(one['title'] for one in self.missing)}.")
+        if rows[0]["results"][0]["accuracy"]["ci95"] is not None:
+            said.append("±: 95 % interval, 1.96 std / sqrt(n), over tasks; of recall over classes.")
+        return said
+
+    def own_tables(self, *, data_sets: bool = True) -> list[Table]:
+        """The tables of this record; what is shared above the first, the notes below the last."""
+        if self.which == "shots":
+            tables = [_shots(self), *_differences(self)]
+        elif self.which == "queries":
+            tables = [_queries(self)]
+        else:
+            rows = self.printed_rows
+            tables = [table for domain in _DOMAINS if (table := _domain(rows, domain)) is not None]
+            tables += _differences(self, PRINTED.get(self.which))
+            tables += [_grid(self)] if self.which == "refinement" else []
+        tables[0] = replace(tables[0], shared=self.shared)
+        tables[-1] = replace(tables[-1], notes=self.notes(data_sets=data_sets))
+        return tables
+
+    def headlines(self, trained_on: str = "benchmark") -> list[Headline]:  # noqa: ARG002
+        """The mean over data sets of each row, or its data sets and shapes where there is no such mean."""
+        lines = []
+        for row in self.rows:
+            if (mean := row["averages"].get("all")) is None:
+                lines += [task_headline(f"{row['title']}: ", one) for one in row["results"]]
+                continue
+            labels = [one["paper"]["label"] for one in row["results"] if one["paper"]]
+            theirs = None
+            if mean["paper"] is not None:
+                theirs = {"mean": mean["paper"], "interval": None, "label": labels[0]}
+            of = f"{row['title']}, {count(len(mean['data_sets']), 'data set')}"
+            lines.append(Headline(of, mean["accuracy"], None, theirs))
+        return lines
+
+    @classmethod
+    def tables(cls, views: Sequence[Self]) -> list[Table]:
+        """The tables of each record."""
+        return [table for view in views for table in view.own_tables()]
+
+    @classmethod
+    def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
+        """Draw the refinement grid, recall against shots, accuracy against queries; the others are tables."""
+        from cl_cnaps.report.plots.ablation import draw_ablations
+
+        return draw_ablations(views, folder, formats=formats)
+
+
+def _paper(which: str, key: str, row: Row) -> Row:
+    """The cell of the ablation's own table; of a figure there is none to cite."""
+    of = ablation_rows(which).get(key)
+    figure = of.cells.get(row["data_set"]) if of and row["shape"] == "variable" else None
+    return {
+        "paper": None if figure is None else {**asdict(figure), "unit": "percent"},
+        "paper_imagenet": None,
+    }
+
+
+def _paper_mean(results: Sequence[Row], mean: Row) -> float | None:
+    return paper_average([one for one in results if one["data_set"] in mean["data_sets"]], "paper")
+
+
+def _weights(view: AblationView) -> str:
+    """Whose weights the rows have: where the paper trained each anew, this compares them at test time."""
+    printed = [row["row"] for row in view.printed_rows]
+    sources: dict[str, dict[str, None]] = {}  # the titles in their order, each once
+    for row in view.rows:
+        title = row["title"] if row["row"] in printed else "the other cells of the grid"
+        sources.setdefault(row["weights_source"], {})[title] = None
+    if len(sources) == 1:
+        whose = f"All rows have the same weights: {next(iter(sources))}."
+    else:
+        whose = "Weights: " + "; ".join(f"{source} ({', '.join(t)})" for source, t in sources.items()) + "."
+    if view.which in ("shots", "queries", "refinement"):
+        return whose
+    return f"{whose} Rows that share weights differ at test time alone; the paper trained each."
+
+
+def _table(caption: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    headers = [Column("", numeric=False), *(Column(title) for title in columns)]
+    return Table("", caption, headers, [TableRow([words(text) for text in line]) for line in lines])
+
+
+def _differences(view: AblationView, printed: Sequence[str] | None = None) -> list[Table]:
+    """How far rows are from the one that they are compared with, on the same tasks."""
+    found = [one for one in view.differences() if printed is None or one.row in printed]
+    if not found:
+        return []
+    sets = {one["data_set"]: data_set_words(one) for one in view.rows[0]["results"]}
+    lines = [
+        [one.title, _signed(one.mean, one.half), *(_signed(one.by_data_set[name]) for name in sets)]
+        for one in found
+    ]
+    caption = f"difference to {view.base} on the same tasks, points"
+    return [_table(caption, ["mean", *sets.values()], lines)]
+
+
+def _signed(mean: float, half: float | None = None) -> str:
+    points = round(100 * mean, 1) + 0.0  # no -0.0
+    return f"{points:+.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+
+
+def _domain(rows: Sequence[Row], domain: str) -> Table | None:
+    """The data sets of one domain, ours above the paper's; with the averages on the last table."""
+    places = [i for i, one in enumerate(rows[0]["results"]) if one["domain"] == domain]
+    if not places:
+        return None
+    last = domain == "out" or "out" not in rows[0]["averages"]
+    groups = list(rows[0]["averages"]) if last else []
+    columns = [data_set_words(rows[0]["results"][i]) for i in places]
+    lines = []
+    for row in rows:
+        results, means = [row["results"][i] for i in places], [row["averages"][group] for group in groups]
+        ours = [percent(one["accuracy"]["mean"], one["accuracy"]["ci95"]) for one in results]
+        lines.append([row["title"], *ours, *(percent(mean["accuracy"]) for mean in means)])
+        theirs = [paper_cell(one["paper"]) for one in results]
+        theirs += [ABSENT if mean["paper"] is None else f"{mean['paper']:.1f}" for mean in means]
+        if set(theirs) != {ABSENT}:
+            lines.append(["  paper", *theirs])
+    return _table(_DOMAINS[domain], [*columns, *(f"avg. {group}" for group in groups)], lines)
+
+
+def _grid(view: AblationView) -> Table:
+    least, most, values = view.refinement_grid()
+    lines = [[str(low), *map(percent, row)] for low, row in zip(least, values, strict=True)]
+    caption = "mean accuracy over data sets, %, by least (down) and most steps of refinement (across)"
+    return _table(caption, [str(steps) for steps in most], lines)
+
+
+def _shots(view: AblationView) -> Table:
+    bins, points = view.recall_by_row()
+    lines = [
+        [title, *(percent(of[one].recall / 100, of[one].half / 100) if one in of else ABSENT for one in bins)]
+        for title, of in points.items()
+    ]
+    return _table("class recall over all data sets, %, by shots of the class", bins, lines)
+
+
+def _queries(view: AblationView) -> Table:
+    queries, lines = view.query_lines()
+    none: Mapping[str, Any] = {"mean": None, "ci95": None}
+    cells = [[line.accuracy.get(number, none) for number in queries] for line in lines]
+    rows = [
+        [line.words, *(percent(cell["mean"], cell["ci95"]) for cell in of)]
+        for line, of in zip(lines, cells, strict=True)
+    ]
+    return _table("accuracy, %, by queries of each class", [str(number) for number in queries], rows)

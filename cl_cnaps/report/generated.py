@@ -1,0 +1,138 @@
+"""The generated parts of Markdown files: tables made from the records in a results folder, never typed by hand.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end generated -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cl_cnaps.errors import BadInputError
+from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, PAPER_BENCHMARKS
+from cl_cnaps.records.reading import read_results
+from cl_cnaps.records.record import records_under
+from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.active import ActiveView, active_table
+from cl_cnaps.report.few_shot import FewShotView, comparison_table
+from cl_cnaps.report.labels import model_name, percent, row_name, row_order
+from cl_cnaps.report.paper.continual import paper_figures
+from cl_cnaps.report.speed import speed_bars, speed_sentence, speed_table
+from cl_cnaps.report.table import Column, Table, TableRow, markdown_table, printed, words
+
+_PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+
+_CELLS = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in ("multi", "single")]
+
+
+def continual_table(results: Path) -> str:
+    """The paper's continual table: a row per model and setting measured here, then the paper's own rows."""
+    frame = read_results(results / "stream")
+    if frame.empty:
+        return "Not measured yet: `cl-cnaps sweep benchmarks/continual.toml --out results` makes the records."
+    frame = frame[frame["benchmark"].isin(list(PAPER_BENCHMARKS))]
+    frame = frame.assign(
+        label=frame.apply(row_name, axis=1),
+        order=frame.apply(row_order, axis=1),
+        cell=[
+            percent(mean, half)
+            for mean, half in zip(frame["final_accuracy.mean"], frame["final_accuracy.ci95"], strict=True)
+        ],
+    ).sort_values("order", kind="stable")
+    here = (
+        frame.groupby(["label", "benchmark", "head"], sort=False)["cell"]
+        .last()
+        .unstack(["benchmark", "head"])
+    )
+    here = here.reindex(index=frame["label"].unique()).reindex(columns=_CELLS).fillna("")
+    theirs: dict[str, dict[tuple[str, str], str]] = {}
+    for cited in paper_figures():
+        name = f"paper: {model_name(cited.model)}" + (f", {cited.encoding}" if cited.encoding else "")
+        theirs.setdefault(name, {})[cited.benchmark, cited.head] = printed(cited.mean, cited.interval).text
+    lines = [[label, *cells] for label, cells in zip(here.index, here.to_numpy(), strict=True)]
+    lines += [[label, *(cells.get(cell, "") for cell in _CELLS)] for label, cells in theirs.items()]
+    columns = [Column("", numeric=False), *(Column(f"{PAPER_BENCHMARKS[b]} {head}") for b, head in _CELLS)]
+    table = Table("", "", columns, [TableRow([words(str(text)) for text in line]) for line in lines])
+    sources = frame.groupby("benchmark")["data_source"].unique()
+    images = "; ".join(
+        f"{title}, {' or '.join(sources[name])}"
+        for name, title in PAPER_BENCHMARKS.items()
+        if name in sources
+    )
+    return f"{markdown_table(table)}\n*Images: {images}.*"
+
+
+def few_shot_tables(results: Path) -> str:
+    """A table for each benchmark, models side by side and the paper's rows; queries not varied."""
+    parts = []
+    for target, title in (("mini-imagenet", "mini-ImageNet"), ("meta-dataset", "Meta-Dataset")):
+        folders = [results / "evaluate" / f"{target}-{model}" for model in CNAPS_MODELS]
+        views = FewShotView.under([folder for folder in folders if folder.is_dir()])
+        plain = [view for view in views if len({row["queries"] for row in view.rows}) <= 1]
+        plain.sort(key=lambda view: view.rows[0]["adaptation"] == "none")
+        if plain:
+            parts.append(f"**{title}**\n\n{markdown_table(comparison_table(plain))}")
+    return "\n\n".join(parts) or "Not measured yet: `cl-cnaps evaluate` makes the records."
+
+
+def ablation_part(which: str) -> Callable[[Path], str]:
+    """The tables of one ablation, from each of its records."""
+
+    def part(results: Path) -> str:
+        views = [AblationView(record) for record in records_under(results / "ablate" / which)]
+        if not views:
+            return f"Not measured yet: `cl-cnaps ablate {which} --out results` makes the record."
+        return "\n".join(ablation_markdown(view, data_sets=False) for view in views)
+
+    return part
+
+
+def ablation_markdown(view: AblationView, *, data_sets: bool = True) -> str:
+    """The tables of an ablation in Markdown; what holds of each data set may be left out."""
+    return "\n".join(_titled(table) for table in view.own_tables(data_sets=data_sets))
+
+
+def _titled(table: Table) -> str:
+    """A table below its caption, and below what it shares with those that follow."""
+    shared = f"**{' · '.join(table.shared)}**\n\n" if table.shared else ""
+    caption = f"{table.caption[0].upper()}{table.caption[1:]}:\n\n"
+    return shared + caption + markdown_table(replace(table, shared=()))
+
+
+def active_part(source: str) -> Callable[[Path], str]:
+    """The table of the learning curves on one source, of all models and kinds of features."""
+
+    def part(results: Path) -> str:
+        every = [ActiveView(record) for record in records_under(results / "active")]
+        rows = [row for view in every for row in view.rows if row["source"] == source]
+        rows.sort(key=lambda row: (row["model"], row["adaptation"] == "none"))
+        if not rows:
+            return f"Not measured yet: `cl-cnaps active --source {source} --out results` makes the records."
+        return markdown_table(active_table(rows))
+
+    return part
+
+
+TABLES: Mapping[str, Callable[[Path], str]] = {
+    "continual-table": continual_table,
+    "few-shot-tables": few_shot_tables,
+    **{f"ablation-{which}": ablation_part(which) for which in ABLATIONS},
+    **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
+    "speed-table": speed_table,
+    "speed-bars": speed_bars,
+    "speed-sentence": speed_sentence,
+}
+
+
+def filled(text: str, results: Path, parts: Mapping[str, Callable[[Path], str]] = TABLES) -> str:
+    """The text with its generated parts made anew by what `parts` has under their names."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
+        if name not in parts:
+            raise BadInputError(f"there is no generated part {name!r}; there are {', '.join(parts)}")
+        return f"{match[1]}{parts[name](results).rstrip()}\n{match[3]}"
+
+    return _PART.sub(fill, text)

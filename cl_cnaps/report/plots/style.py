@@ -1,0 +1,156 @@
+"""Colours, fonts and files: what every chart has in common.
+
+Figures are made with matplotlib's object interface, so nothing here needs a display or touches the figures
+of a program that draws with pyplot.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, ListedColormap, to_hex
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from cl_cnaps.names import STRATEGIES
+from cl_cnaps.records.record import write_atomically
+
+INK = "#222222"
+GRID = "#d9d9d9"
+DASHED = (0, (5, 3))
+FORMATS = ("png", "svg")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)))
+
+# The colours of Okabe and Ito in an order that alternates light and dark, so that neighbours differ in
+# grey print as well. Their yellow is left out, which white paper swallows.
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7")
+
+TITLE_SIZE = 10.5
+PANEL_TITLE_SIZE = 9.5
+SMALL_SIZE = 8.0
+DPI = 150
+
+_SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # ships with matplotlib: the same picture on every machine
+    "font.size": 9.0,
+    "svg.fonttype": "none",  # text stays text: searchable, and small files
+    "svg.hashsalt": "cl-cnaps",  # the same ids in every run
+}
+_METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+
+
+@contextmanager
+def chart_settings() -> Iterator[None]:
+    """Draw and save within this: matplotlib's defaults and ours, whatever the user's own settings are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def task_colours(n_tasks: int) -> list[str]:
+    """One colour per task: named ones for a few, else steps of a scale that lightens evenly."""
+    if n_tasks <= len(OKABE_ITO):
+        return list(OKABE_ITO[:n_tasks])
+    scale = task_scale()
+    return [to_hex(scale(i / (n_tasks - 1))) for i in range(n_tasks)]
+
+
+def strategy_colours(strategies: Iterable[str]) -> dict[str, str]:
+    """A colour for each acquisition strategy: the paper's keep theirs in every chart, others have the next free ones.
+
+    Others are taken by name, so that the order in which they were measured does not matter.
+    """
+    given = dict.fromkeys(strategies)
+    others = sorted(set(given).difference(STRATEGIES))
+    colours = dict(zip(STRATEGIES, OKABE_ITO, strict=False))
+    free = OKABE_ITO[len(colours) :]
+    colours |= {name: free[i % len(free)] for i, name in enumerate(others)}
+    return {name: colours[name] for name in given}
+
+
+def task_scale() -> Colormap:
+    """Viridis without its palest end."""
+    viridis = matplotlib.colormaps["viridis"]
+    return ListedColormap(viridis([0.92 * i / 255 for i in range(256)]), name="tasks")
+
+
+def halo(width: float) -> list[withStroke]:
+    """A white edge, so that a line shows on dark bars too."""
+    return [withStroke(linewidth=width, foreground="white")]
+
+
+def ink_on(colour: tuple[float, float, float, float]) -> str:
+    """Black or white, whichever can be read on the colour."""
+    red, green, blue = (math.pow(channel, 2.2) for channel in colour[:3])
+    return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 else "white"
+
+
+def new_figure(width: float, height: float, title: Sequence[str]) -> Figure:
+    """An empty figure, in inches, with the parts of its title broken to the width."""
+    lines = _lines(title, characters=max(20, int(width * 72 / (0.58 * TITLE_SIZE))))
+    figure = Figure(figsize=(width, height + 0.17 * (len(lines) - 1)), layout="constrained")
+    figure.suptitle("\n".join(lines), fontsize=TITLE_SIZE, color=INK)
+    return figure
+
+
+def accuracy_axis(axes: Axes, *, label: bool) -> None:
+    """y from 0 to 100 % with faint lines behind the data."""
+    axes.set_ylim(0, 100)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_ylabel("accuracy, %" if label else "")
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def line_legend(figure: Figure, title: str) -> None:
+    """A legend of lines, outside on the right."""
+    figure.legend(
+        loc="outside right center",
+        frameon=False,
+        fontsize=SMALL_SIZE,
+        title=title,
+        title_fontsize=SMALL_SIZE,
+        alignment="left",
+        handlelength=3.0,
+    )
+
+
+def step_ticks(n_tasks: int) -> list[int]:
+    """Steps to label, counted from 1: all of a short stream, else the first and five evenly spaced."""
+    every = range(1, n_tasks + 1)
+    return list(every) if n_tasks <= 12 else [1, *(round(n_tasks * i / 5) for i in every[:5])]
+
+
+def save(figure: Figure, folder: Path, stem: str, formats: Sequence[str]) -> list[Path]:
+    """Write `<folder>/<stem>.<format>` for every format, each in one step; equal figures give equal bytes."""
+    paths = []
+    for extension in formats:
+        content = io.BytesIO()
+        figure.savefig(content, format=extension, dpi=DPI, metadata=_METADATA[extension])
+        path = folder / f"{stem}.{extension}"
+        write_atomically(path, content.getvalue())
+        paths.append(path)
+    return paths
+
+
+def _lines(parts: Sequence[str], characters: int) -> list[str]:
+    """Parts joined by dots; a line ends between parts, and within one only if it is longer than a line."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 3 + len(part) <= characters:
+            lines[-1] += f" · {part}"
+        else:
+            lines += textwrap.wrap(part, characters, break_on_hyphens=False)
+    return lines

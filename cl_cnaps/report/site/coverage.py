@@ -1,0 +1,191 @@
+"""Which of the paper's experiments are there, which only in part, and the commands that make what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cl_cnaps.few_shot.meta_dataset import COLUMNS
+from cl_cnaps.few_shot.targets import META_DATASET
+from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, ENCODINGS, HEADS, PAPER_BENCHMARKS
+from cl_cnaps.report.paper.continual import paper_figures
+from cl_cnaps.report.site.ablations import ablate_command, missing_ablations
+from cl_cnaps.report.site.active import curves_of, missing_active
+from cl_cnaps.report.site.continual import PAPER_SHOTS
+from cl_cnaps.report.site.few_shot import TARGETS, evaluate_command
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.labels import count, is_plain, model_name, row_name
+from cl_cnaps.report.view import Row
+
+_FROZEN = "frozen features"
+_NAMED = 6
+"""Most rows of an ablation that are named one by one."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments: what of it is there, and what is not with the command that makes it."""
+
+    section: str
+    title: str
+    href: str
+    there: Sequence[str]
+    missing: Sequence[tuple[str, str]]
+    """What, and the command; without one it takes more than a command."""
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that make what is missing, each once."""
+        return list(dict.fromkeys(command for _, command in self.missing if command))
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of it is missing."""
+        return not self.missing
+
+
+def coverage(found: Gathered) -> list[Experiment]:
+    """The paper's experiments in its order."""
+    return [
+        *(_continual(found, benchmark, title) for benchmark, title in PAPER_BENCHMARKS.items()),
+        *(_few_shot(found, target, title) for target, title in TARGETS.items()),
+        _imagenet_only(found),
+        _active(found),
+        _ablations(found),
+    ]
+
+
+def _continual(found: Gathered, benchmark: str, title: str) -> Experiment:
+    """CNAPS models by encoding with adapted features; the paper's baselines on a small network, as there."""
+    streams = [s for s in found.streams if s.panels[0].summary["benchmark"] == benchmark]
+    counted = [s.panels[0].summary for s in streams if _as_in_the_paper(s.read.rows)]
+    adapted = {(s["model"], s["encoding"]) for s in counted if s["adaptation"] != "none"}
+    frozen = {s["model"] for s in counted if s["encoding"] is not None and s["adaptation"] == "none"}
+    missing: list[tuple[str, str]] = []
+    there = []
+    for model in CNAPS_MODELS:
+        done = [encoding for encoding in ENCODINGS if (model, encoding) in adapted]
+        command = f"cl-cnaps stream --benchmark {benchmark} --model {model} --adaptation film --encoding"
+        if not done:
+            missing.append((f"{model_name(model)} in every encoding", f"{command} all"))
+        else:
+            missing += [
+                (row_name({"model": model, "encoding": one, "adaptation": "film"}), f"{command} {one}")
+                for one in ENCODINGS
+                if one not in done
+            ]
+        if kinds := [*done, *([_FROZEN] if model in frozen else [])]:
+            there.append(f"{model_name(model)} ({', '.join(kinds)})")
+    cited = dict.fromkeys(f.model for f in paper_figures() if f.encoding is None and f.benchmark == benchmark)
+    trained = {s["model"] for s in counted if s["encoding"] is None and s["backbone"] == "none"}
+    missing += [
+        (model_name(model), f"cl-cnaps stream --benchmark {benchmark} --model {model} --baseline-on network")
+        for model in cited
+        if model not in trained
+    ]
+    if baselines := {s["model"] for s in counted if s["encoding"] is None}:
+        there.append(count(len(baselines), "baseline"))
+    if other := len(streams) - len(counted):
+        there.append(f"{count(other, 'stream')} in other settings")
+    return Experiment("Continual", f"Split {title}", "continual.html", there, missing)
+
+
+def _as_in_the_paper(heads: Sequence[Row]) -> bool:
+    """Whether a stream is of a model itself, with the paper's shots and with both heads."""
+    plain = all(is_plain(summary) and summary["shots"] == PAPER_SHOTS for summary in heads)
+    return plain and {summary["head"] for summary in heads}.issuperset(HEADS)
+
+
+def _few_shot(found: Gathered, target: str, title: str) -> Experiment:
+    records = [
+        record
+        for record in found.few_shot
+        if record.rows[0]["target"] == target and not _of_imagenet_alone(record.rows)
+    ]
+    plain = [record.rows[0] for record in records if is_plain(record.rows[0])]
+    adapted = {entry["model"] for entry in plain if entry["adaptation"] != "none"}
+    frozen = {entry["model"] for entry in plain if entry["adaptation"] == "none"}
+    there = [
+        model_name(model) + ("" if model in adapted else f" ({_FROZEN})")
+        for model in CNAPS_MODELS
+        if model in adapted | frozen
+    ]
+    missing = [
+        (model_name(model), evaluate_command(target, model)) for model in CNAPS_MODELS if model not in adapted
+    ]
+    missing += _data_sets(
+        (one["title"] for record in records for one in record.missing),
+        (entry["title"] for record in records for entry in record.rows),
+    )
+    return Experiment("Few-shot", title, "few-shot.html", there, missing)
+
+
+def _imagenet_only(found: Gathered) -> Experiment:
+    """Meta-Dataset by models that were trained on its ImageNet classes and on nothing else."""
+    done = {r.rows[0]["model"] for r in found.few_shot if _of_imagenet_alone(r.rows)}
+    command = "cl-cnaps sweep benchmarks/imagenet-only.toml --set specs=FOLDER"
+    models = ("simple", "transductive")
+    return Experiment(
+        "Few-shot",
+        "Meta-Dataset, trained on ImageNet alone",
+        "few-shot.html",
+        [model_name(model) for model in models if model in done],
+        [(model_name(model), command) for model in models if model not in done],
+    )
+
+
+def _of_imagenet_alone(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether adapted features on Meta-Dataset are of weights that saw no other data set in training."""
+    others = [entry for entry in entries if entry["data_set"] != "ilsvrc_2012"]
+    return (
+        entries[0]["target"] == META_DATASET
+        and len(others) < len(entries)
+        and all(entry["adaptation"] != "none" for entry in entries)
+        and all(entry.get("seen_in_training") == "none" for entry in others)
+    )
+
+
+def _active(found: Gathered) -> Experiment:
+    there = dict.fromkeys(
+        f"{model_name(curve.model)} on {curve.title}" + (f" ({words})" if (words := curve.protocol) else "")
+        for curve in curves_of(found)
+    )
+    return Experiment("Active", "Label acquisition", "active.html", list(there), missing_active(found))
+
+
+def _ablations(found: Gathered) -> Experiment:
+    present = {one.which for one in found.ablations}
+    there = [title for which, title in ABLATIONS.items() if which in present]
+    missing = [*missing_ablations(found), *_ablated_data_sets(found)]
+    return Experiment("Ablations", "Parts of the models", "ablations.html", there, missing)
+
+
+def _ablated_data_sets(found: Gathered) -> list[tuple[str, str]]:
+    """The data sets of Meta-Dataset that no row has, then those that some rows lack."""
+    have: dict[tuple[str, str], set[str]] = {}
+    for one in found.ablations:
+        for row in one.rows if one.which != "queries" and one.which in ABLATIONS else ():
+            have.setdefault((one.which, row["title"]), set()).update(e["title"] for e in row["results"])
+    anywhere = set().union(*have.values())
+    missing = _data_sets((column.title for column in COLUMNS), anywhere) if have else []
+    lacking: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (which, row_title), titles in have.items():
+        lacks = tuple(c.title for c in COLUMNS if c.title in anywhere - titles)
+        if lacks:
+            lacking.setdefault((which, lacks), []).append(row_title)
+    return missing + [
+        (f"{_few(rows)} in {ABLATIONS[which]} on {', '.join(lacks)}", ablate_command(which))
+        for (which, lacks), rows in lacking.items()
+    ]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else count(len(names), "row")
+
+
+def _data_sets(missing: Iterable[str], there: Iterable[str]) -> list[tuple[str, str]]:
+    """The data sets that no record has, as one thing that is missing."""
+    present = set(there)
+    names = [title for title in dict.fromkeys(missing) if title not in present]
+    return [(f"data sets: {', '.join(names)}", "")] if names else []

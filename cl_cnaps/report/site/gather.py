@@ -1,0 +1,129 @@
+"""Which records a report is of: found below some folders, each once, and what of them could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from cl_cnaps.errors import ClCnapsError, MissingDataError
+from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.active import ActiveView
+from cl_cnaps.report.few_shot import FewShotView
+from cl_cnaps.report.kinds import KINDS
+from cl_cnaps.report.plots.panel import Panel, panels_of
+from cl_cnaps.records.record import Record, config_digest, read_record, record_folders, record_name
+from cl_cnaps.report.stream import StreamView
+from cl_cnaps.report.view import View
+from cl_cnaps.records.strict_json import to_plain
+
+ViewT = TypeVar("ViewT", bound=View)
+
+NOT_ITS_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What comes of a value that is missing, of another type or too large."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream's record with what is drawn of it: a panel per head."""
+
+    read: StreamView
+    panels: list[Panel]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A folder that looks like a record, and why its numbers are in no table."""
+
+    path: Path
+    reason: str
+
+
+@dataclass
+class Gathered:
+    """The records of a report, by the command that made them."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    """Page name -> record; all of them, of verbs without a section of their own too."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+
+    @cached_property
+    def streams(self) -> list[Stream]:
+        """The records of `cl-cnaps stream`."""
+        return [Stream(view, panels_of(view)) for view in self._views("stream", StreamView)]
+
+    @cached_property
+    def few_shot(self) -> list[FewShotView]:
+        """The records of `cl-cnaps evaluate`."""
+        return self._views("evaluate", FewShotView)
+
+    @cached_property
+    def active(self) -> list[ActiveView]:
+        """The records of `cl-cnaps active`."""
+        return self._views("active", ActiveView)
+
+    @cached_property
+    def ablations(self) -> list[AblationView]:
+        """The records of `cl-cnaps ablate`."""
+        return self._views("ablate", AblationView)
+
+    def _views(self, verb: str, kind: type[ViewT]) -> list[ViewT]:
+        return [kind(record) for record in self.records.values() if verb_of(record) == verb]
+
+
+def gather(paths: Iterable[Path]) -> Gathered:
+    """Read every record at or below `paths`.
+
+    Of two records of one verb, name and configuration the one found first stays. A record that is damaged, or
+    of a form not known here, does not hold up the others: it is listed with the reason.
+    """
+    found = Gathered()
+    for path in paths:
+        folders = list(record_folders(path))
+        if not folders:
+            raise MissingDataError(
+                f"{path} is no run record and holds none; `cl-cnaps stream` makes one and names it"
+            )
+        for folder in folders:
+            _add(found, folder)
+    return found
+
+
+def verb_of(record: Record) -> str:
+    """The command that made a record, as its summary says."""
+    return str(record.summary.get("verb", record.verb))
+
+
+def page_name(record: Record) -> str:
+    """The file name, without ending, of a record's page: safe whatever the record's folder is called."""
+    name = str(record.summary.get("name", record.name))
+    return f"{record_name(verb_of(record))}-{record_name(name)}-{config_digest(record.config)[:12]}"
+
+
+def record_link(record: Record) -> str:
+    """Where a record's page is, seen from the site's front page."""
+    return f"records/{page_name(record)}.html"
+
+
+def form_unknown(error: Exception) -> str:
+    """The reason why a record is in no table whose values are not of the form expected."""
+    return f"its form is not known to this version ({type(error).__name__}: {error})"
+
+
+def _add(found: Gathered, folder: Path) -> None:
+    try:
+        record = read_record(folder)
+        for part in ("config", "environment", "summary"):
+            if not isinstance(getattr(record, part), dict):
+                raise ValueError(f"{part}.json is no object")
+            to_plain(getattr(record, part), part)  # refuses NaN and infinities, which no table may show
+        name = page_name(record)
+        if verb_of(record) in KINDS and not isinstance(record.summary.get("rows"), list):
+            raise ValueError("summary.json has no rows")
+        found.records.setdefault(name, record)
+    except ClCnapsError as error:
+        found.unreadable.append(Unreadable(folder, str(error)))
+    except NOT_ITS_FORM as error:
+        found.unreadable.append(Unreadable(folder, form_unknown(error)))

@@ -1,0 +1,228 @@
+"""One description of a table: columns, rows and what rows share; rendered for the terminal, Markdown and HTML.
+
+The HTML is made by the templates of the site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from rich import box
+from rich.table import Table as RichTable
+
+from cl_cnaps.report.labels import ABSENT, distinguish, percent
+
+Kind = Literal["here", "paper", "paper-other", "missing"]
+"""Where a row is from: measured here, the paper (its second setting: other training data), or not there yet."""
+
+KIND_WORDS: dict[Kind, str] = {
+    "here": "measured here",
+    "missing": "missing",
+    "paper": "paper",
+    "paper-other": "paper, other training data",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text, and what sorting and charts read."""
+
+    text: str
+    value: float | str | None = None
+    """What the column is sorted by; None stays last in either direction."""
+    half: float | None = None
+    """Half of the 95 % interval, in the unit of `value`."""
+    href: str | None = None
+    state: Literal["plain", "missing", "empty", "code", "date"] = "plain"
+    says: str | None = None
+    """What a screen reader says where the text alone would not do."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's header."""
+
+    title: str
+    group: str | None = None
+    """What it shares with its neighbours, written above them."""
+    numeric: bool = True
+    low_is_best: bool = False
+    """Whether sorting starts with the smallest number."""
+    chart: bool = False
+    """Whether the ranking chart offers this column: accuracies in per cent."""
+    short: str | None = None
+    """The title on a terminal, where ten columns must fit 80 characters."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row; the first cell is its header."""
+
+    cells: Sequence[Cell]
+    kind: Kind = "here"
+    tag: str | None = None
+    """Stands beside the header: whose row it is, where it is not ours."""
+    ends_section: bool = False
+    """Whether a line stands below it on a terminal."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with an id of its own on the page."""
+
+    id: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[TableRow]
+    shared: Sequence[str] = ()
+    """What all rows have in common, written once above them."""
+    notes: Sequence[str] = ()
+    """What a reader must know, written below."""
+    leading: int = 0
+    """Columns that a terminal has no room for: their cells stand on a line of their own above the rows they share."""
+
+    @property
+    def groups(self) -> list[tuple[str | None, list[Column]]]:
+        """The columns by what stands above them; each column without a group is by itself."""
+        runs = groupby(self.columns, key=lambda column: column.group)
+        parts = [(group, list(columns)) for group, columns in runs]
+        return [
+            (group, some)
+            for group, columns in parts
+            for some in ([columns] if group else [[c] for c in columns])
+        ]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there is a line of groups above the titles."""
+        return any(column.group for column in self.columns)
+
+    @property
+    def kinds(self) -> list[tuple[Kind, str]]:
+        """The kinds of rows that are there, for choosing among them."""
+        present = {row.kind for row in self.rows}
+        return [(kind, words) for kind, words in KIND_WORDS.items() if kind in present]
+
+
+MISSING = Cell("missing", state="missing", says="missing: not measured yet")
+EMPTY = Cell(ABSENT, state="empty", says="none")
+
+
+def accuracy(mean: float, ci95: float | None, href: str) -> Cell:
+    """A fraction measured here, in per cent."""
+    return Cell(percent(mean, ci95), 100 * mean, None if ci95 is None else 100 * ci95, href)
+
+
+def printed(mean: float, interval: float | None = None) -> Cell:
+    """A number in per cent as the paper prints it."""
+    text = f"{mean:.1f}" + ("" if interval is None else f" ± {interval:.1f}")
+    return Cell(text, mean, interval)
+
+
+def words(text: str, href: str | None = None) -> Cell:
+    """Text that is sorted as text."""
+    return Cell(text, text.casefold(), href=href)
+
+
+def number(text: str, value: float | None) -> Cell:
+    """A number that is no accuracy."""
+    return EMPTY if value is None else Cell(text, value)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A column and how its cells are made of rows of a record."""
+
+    column: Column
+    cell: Callable[[Mapping[str, Any]], str]
+
+    @staticmethod
+    def of(
+        title: str,
+        cell: Callable[[Mapping[str, Any]], str],
+        short: str | None = None,
+        *,
+        numeric: bool = True,
+    ) -> Described:
+        """Describe a column."""
+        return Described(Column(title, numeric=numeric, short=short), cell)
+
+
+def table_of(
+    caption: str,
+    rows: Sequence[Mapping[str, Any]],
+    settings: Sequence[Described],
+    columns: Sequence[Described],
+    notes: Sequence[str] = (),
+    *,
+    more: Sequence[Mapping[str, Any]] = (),
+) -> Table:
+    """Make a table of rows: settings that all rows share stand above it, those that differ are columns.
+
+    `more` rows are shown below, and do not decide what is shared.
+    """
+    said = [{one.column.title: one.cell(row) for one in settings} for row in rows]
+    differing, shared = distinguish(said)
+    leading = [one for one in settings if one.column.title in differing]
+    shown = [*leading, *columns]
+    cells = [[Cell(one.cell(row) or ABSENT) for one in shown] for row in (*rows, *more)]
+    return Table(
+        id="",
+        caption=caption,
+        columns=[one.column for one in shown],
+        rows=[TableRow(row) for row in cells],
+        shared=[said[0][title] for title in shared if said[0][title]],
+        notes=notes,
+        leading=len(leading),
+    )
+
+
+def terminal_table(table: Table) -> RichTable:
+    """Render a table for the terminal."""
+    rendered = RichTable(
+        title=" · ".join(table.shared) or table.caption,
+        caption="\n".join(table.notes) or None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in table.columns[table.leading :]:
+        side: Any = "right" if column.numeric else "left"
+        rendered.add_column(column.short or column.title, justify=side, overflow="fold")
+    before: list[str] | None = None
+    for row in table.rows:
+        cells = [cell.text.replace(" ± ", "±") for cell in row.cells]
+        above = cells[: table.leading]
+        if table.leading and above != before:
+            rendered.add_row(" · ".join(text for text in above if text != ABSENT), style="bold")
+        before = above
+        rendered.add_row(*cells[table.leading :], end_section=row.ends_section)
+    return rendered
+
+
+def markdown_table(table: Table, *, notes: bool = True) -> str:
+    """Render a table in Markdown, with what rows share above it and the notes below."""
+    lines = [f"**{_escaped(' · '.join(table.shared))}**", ""] if table.shared else []
+    titles = [
+        ", ".join(filter(None, (column.group, column.title))) if column.group else column.title
+        for column in table.columns
+    ]
+    lines += [_markdown_row(titles), _markdown_row(["---:" if c.numeric else ":---" for c in table.columns])]
+    lines += [_markdown_row([cell.text for cell in row.cells]) for row in table.rows]
+    if notes and table.notes:
+        lines += ["", *(f"- {_escaped(note)}" for note in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")

@@ -1,1 +1,0 @@
-"""Run records and what is made from them: tables, plots."""
