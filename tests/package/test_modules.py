@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = 126
+MOST = 131
+"""Of this package; the aim is 75."""
 CODE = """
 import sys
 from cl_cnaps.commands.main import main
