@@ -255,7 +255,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is_unknown = np.zeros(len(features), dtype=bool)
         if not len(features):
             return probabilities, is_unknown
-        logits = self.continual_.logits(features, keys).double()
+        logits = self.continual_.logits(features, keys, covered=False).double()
         columns = np.searchsorted(self.classes_, np.array(known, dtype=self.classes_.dtype))
         probabilities[:, columns] = (
             torch.softmax(logits / self.temperature_for(len(features)), dim=1).cpu().numpy()

@@ -50,6 +50,8 @@ METRICS: Mapping[str, str] = {
     "l1": "L1",
     "cosine": "cosine",
     "dot": "negative dot product",
+    "fit-qda": "FiT QDA",
+    "fit-lda": "FiT LDA",
 }
 ENCODINGS = ("moving", "first", "averaging")
 """Of the task along a stream, in the order of the paper's table."""
@@ -82,7 +84,14 @@ STRATEGIES: Mapping[str, str] = {
     "variation-ratio": "variation ratio",
 }
 """Of active learning."""
+RESPONSIBILITIES = ("auto", "raw", "calibrated")
+"""Of queries in the refinement."""
+MODULATIONS = ("own", "static", "swapped")
+"""Whose encoding FiLM is generated from."""
+COVARIANCES = ("seen", "task")
+"""Which classes the shared part of a class's covariance is of."""
 ABLATIONS: Mapping[str, str] = {
+    "adaptation": "Does the adaptation adapt",
     "metric": "Metric",
     "gmm": "Gaussian mixtures",
     "transduction": "Parts of transduction",

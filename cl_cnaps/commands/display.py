@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -120,15 +121,13 @@ class TrainingDisplay(Display):
         if tasks == total:
             self.line(f"{tasks:,} of {total:,} {self._unit}: {state}")
 
-    def validated(
-        self, tasks: int, adapted: Mapping[str, float], frozen: Mapping[str, float], best: bool
-    ) -> None:
-        """Show the accuracy of a validation."""
+    def validated(self, tasks: int, scores: Mapping[str, Mapping[str, float]], best: bool) -> None:
+        """Show the accuracy of a validation, by column: own, static, swapped, frozen."""
+        means = ", ".join(f"{kind} {100 * fmean(each.values()):.2f}" for kind, each in scores.items())
         each = ", ".join(
-            f"{name} {100 * adapted[name]:.1f} (frozen {100 * frozen[name]:.1f})" for name in adapted
+            f"{name} {' / '.join(f'{100 * by_source[name]:.1f}' for by_source in scores.values())}"
+            for name in scores["own"]
         )
-        means = [100 * sum(scores.values()) / len(scores) for scores in (adapted, frozen)]
         self.say(
-            f"after {tasks:,} {self._unit}: validation {means[0]:.2f} %, frozen features {means[1]:.2f} %"
-            f"{', the best so far' if best else ''}: {each}"
+            f"after {tasks:,} {self._unit}: validation {means}{' (the best so far)' if best else ''}: {each}"
         )

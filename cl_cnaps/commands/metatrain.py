@@ -131,5 +131,10 @@ def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: 
             f"best:    {100 * best['mean']:.2f} % on validation tasks after {best['tasks']:,} tasks; "
             f"frozen features {100 * frozen:.2f} %"
         )
+        if ending.value == "finished" and not training.own_beats_static:
+            click.echo(
+                "note:    the adaptation does not adapt: one modulation for all tasks (static) does as well as each "
+                "task's own. Train longer, or on sources that differ more"
+            )
     for path in files:
         click.echo(f"{'weights' if path.suffix else 'run'}:{'' if path.suffix else '    '} {path}")

@@ -140,7 +140,5 @@ def _origin(file: WeightFile) -> str:
         return f"imported from {training['imported_from']}"
     said = f"trained on {training['tasks']:,} tasks" if "tasks" in training else "trained"
     validation = training.get("validation", {})
-    means = [fmean(validation[kind].values()) for kind in ("adapted", "frozen") if validation.get(kind)]
-    if len(means) == 2:
-        said += f", validation {100 * means[0]:.1f} % (frozen features {100 * means[1]:.1f})"
-    return said
+    means = [f"{kind} {100 * fmean(scores.values()):.1f}" for kind, scores in (validation or {}).items()]
+    return f"{said}, validation {', '.join(means)}" if means else said

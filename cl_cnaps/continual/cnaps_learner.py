@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.continual_cnaps import Covariance
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.memory import ClassGroup, ClassKey
 from cl_cnaps.continual.scenario import avalanche_benchmark
@@ -27,6 +28,7 @@ class CnapsLearner:
         model: CnapsModel,
         encoding: EncodingName,
         query_scope: QueryScope = "task",
+        covariance: Covariance = "seen",
         kept: KeptBatches | None = None,
     ) -> None:
         from avalanche.training.plugins import EvaluationPlugin
@@ -37,6 +39,7 @@ class CnapsLearner:
             self._strategy = STRATEGIES[model.name](
                 model=model,
                 encoding=encoding,
+                covariance=covariance,
                 head="multi",  # of what is shown to plugins, of which there are none: the cheaper one
                 device=model.device,
                 query_stream=self._benchmark.test_stream,
@@ -49,6 +52,7 @@ class CnapsLearner:
         self._features: dict[int, tuple[int, Tensor]] = {}
         self._logits: dict[int, dict[ClassKey, tuple[object, Tensor]]] = {}
         """Of each task, by the first class of a group."""
+        self._pooled: tuple[object, tuple[Tensor, ...]] | None = None
         self._refined: tuple[int, dict[int, Tensor]] | None = None
         self._answers: dict[tuple[int, Head], tuple[object, Tensor]] = {}
         self.embedded = 0
@@ -71,7 +75,8 @@ class CnapsLearner:
         learner = self._learner
         keys = learner.classes_of_task[task] if head == "multi" else learner.memory.keys
         # An answer stays while neither the features move nor the classes that compete change.
-        marker = (learner.adaptations, learner.memory.groups_of(keys))
+        pooled = learner.memory.groups if learner.pools_covariance else learner.memory.groups_of(keys)
+        marker = (learner.adaptations, pooled)
         kept, answer = self._answers.get((task, head), (None, torch.empty(0)))
         if kept != marker:
             ids = torch.tensor([key.label for key in keys])
@@ -85,8 +90,14 @@ class CnapsLearner:
             return self._stream_logits()[task]
         # Whoever asks for all classes asks for all tasks too; the multi head never needs a task's foreign classes.
         together = range(self._learned) if head == "single" else (task,)
-        features = self._query_features(task)
-        return self._learner.logits(features, keys, lambda group: self._of_group(task, group, together))
+        features, learner = self._query_features(task), self._learner
+        if learner.pools_covariance:
+            stored = self._pooled_logits(task, keys)
+        else:
+            stored = learner.stored_logits(
+                features, keys, lambda group: self._of_group(task, group, together)
+            )
+        return learner.logits(features, keys, stored, covered=learner.covers(task, keys))
 
     @property
     def _learned(self) -> int:
@@ -124,16 +135,29 @@ class CnapsLearner:
                 self._logits[one][group.keys[0]] = (marker, part)
         return self._logits[task][group.keys[0]][1]
 
+    def _pooled_logits(self, task: int, keys: Sequence[ClassKey]) -> Tensor:
+        """Stored logits of some classes where any class's depend on all: computed for all tasks and classes at once."""
+        learner = self._learner
+        marker = (learner.adaptations, learner.memory.groups)
+        if self._pooled is None or self._pooled[0] != marker:
+            features = [self._query_features(one) for one in range(self._learned)]
+            logits = learner.stored_logits(torch.cat(features), learner.memory.keys)
+            self._pooled = (marker, torch.split(logits, [len(part) for part in features]))
+        column = {key: i for i, key in enumerate(learner.memory.keys)}
+        return self._pooled[1][task][:, [column[key] for key in keys]]
+
     def _stream_logits(self) -> dict[int, Tensor]:
         """Single-head logits of all tasks seen, refined on all their queries together."""
         steps = self._learned
         if self._refined is None or self._refined[0] != steps:
             features = [self._query_features(task) for task in range(steps)]
-            logits = self._learner.logits(
+            keys = self._learner.memory.keys
+            stored = self._learner.stored_logits(
                 torch.cat(features),
-                self._learner.memory.keys,
+                keys,
                 lambda group: torch.cat([self._of_group(task, group, range(steps)) for task in range(steps)]),
             )
+            logits = self._learner.logits(torch.cat(features), keys, stored, covered=True)
             parts = torch.split(logits, [len(part) for part in features])
             self._refined = (steps, dict(enumerate(parts)))
         return self._refined[1]

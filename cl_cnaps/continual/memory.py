@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import Gaussians, Statistics, combine, merge
+from cl_cnaps.gaussian import Gaussians, Scatter, Statistics, at_most_width, combine, merge
 
 
 class ClassKey(NamedTuple):
@@ -54,6 +54,8 @@ class ClassMemory:
     """All classes seen so far, in groups."""
 
     groups: tuple[ClassGroup, ...] = ()
+    within_RD: Tensor | None = None
+    """At most D rows whose Gram is the sum of all classes' scatters; None where it is not kept."""
 
     @property
     def keys(self) -> tuple[ClassKey, ...]:
@@ -65,8 +67,12 @@ class ClassMemory:
         wanted = set(keys)
         return tuple(group for group in self.groups if not wanted.isdisjoint(group.keys))
 
-    def learn(self, new: ClassGroup) -> ClassMemory:
-        """The memory after one more task: new classes stored, seen ones merged by count."""
+    def learn(self, new: ClassGroup, *, pool: bool = False) -> ClassMemory:
+        """The memory after one more task: new classes stored, seen ones merged by count.
+
+        With `pool` it also keeps what the covariance of all classes seen is made of, in a size that stays the same
+        however many classes there are.
+        """
         if len(set(new.keys)) != len(new.keys):
             raise BadInputError("a class occurs twice among the classes of one task")
         new = ClassGroup(
@@ -90,7 +96,33 @@ class ClassMemory:
         fresh = [i for i, key in enumerate(new.keys) if key not in known]
         if fresh:
             groups.append(new if len(fresh) == len(new.keys) else new.select(fresh))
-        return ClassMemory(tuple(groups))
+        return ClassMemory(tuple(groups), self._within_after(new) if pool else None)
+
+    def _within_after(self, new: ClassGroup) -> Tensor:
+        """Rows of the summed scatter of all classes once `new` has been learned."""
+        if new.statistics is None or (self.groups and self.within_RD is None):
+            raise BadInputError("this memory keeps no statistics, which the covariance of all classes needs")
+        parts = (
+            [new.statistics.rows_RD] if self.within_RD is None else [self.within_RD, new.statistics.rows_RD]
+        )
+        again = [i for i, key in enumerate(new.keys) if key in set(self.keys)]
+        if again:  # two means of one class: what lies between them is scatter of that class
+            old = self.statistics([new.keys[i] for i in again])
+            counts_K, means_KD = new.statistics.counts_K[again], new.statistics.means_KD[again]
+            weights_K = (old.counts_K * counts_K / (old.counts_K + counts_K)).sqrt()
+            parts.append(weights_K[:, None] * (means_KD - old.means_KD))
+        return at_most_width(torch.cat(parts))
+
+    @property
+    def scatter(self) -> Scatter:
+        """The scatter of all images seen: within the classes, and between them."""
+        if self.within_RD is None:
+            raise BadInputError("this memory keeps no statistics, which the covariance of all classes needs")
+        counts_K = torch.cat([group.gaussians.counts_K for group in self.groups])
+        means_KD = torch.cat([group.gaussians.means_KD for group in self.groups])
+        total = counts_K.sum()
+        between_KD = counts_K.sqrt()[:, None] * (means_KD - (counts_K / total) @ means_KD)
+        return Scatter(at_most_width(torch.cat([self.within_RD, between_KD])), total)
 
     def statistics(self, keys: Sequence[ClassKey]) -> Statistics:
         """Support statistics of some classes side by side, in the order given."""
@@ -131,13 +163,15 @@ class ClassMemory:
             seen.update(
                 {rows.data_ptr(): rows.numel() * rows.element_size() for rows in group.gaussians.shared}
             )
+        pooled = self.within_RD
+        total += 0 if pooled is None else pooled.numel() * pooled.element_size()
         return total + sum(seen.values())
 
     # In and out of plain values, so that a state dict can hold the memory and weights_only loading can read it.
 
-    def state(self) -> list[dict[str, Any]]:
+    def state(self) -> dict[str, Any]:
         """Plain lists, numbers and tensors."""
-        return [
+        groups = [
             {
                 "keys": [list(key) for key in group.keys],
                 "gaussians": _fields(group.gaussians),
@@ -145,16 +179,17 @@ class ClassMemory:
             }
             for group in self.groups
         ]
+        return {"groups": groups, "within": self.within_RD}
 
     @staticmethod
     def from_state(
-        state: Sequence[Mapping[str, Any]], device: torch.device, dtype: torch.dtype = torch.float32
+        state: Mapping[str, Any], device: torch.device, dtype: torch.dtype = torch.float32
     ) -> ClassMemory:
         """The memory that `state` was made from, for a model of this precision on this device."""
         # Statistics are never kept in half precision, which cannot count.
         dtype = torch.promote_types(dtype, torch.float32)
         groups = []
-        for entry in state:
+        for entry in state["groups"]:
             gaussians = {name: _moved(value, device, dtype) for name, value in entry["gaussians"].items()}
             statistics = entry["statistics"]
             groups.append(
@@ -168,7 +203,7 @@ class ClassMemory:
                     ),
                 )
             )
-        return ClassMemory(tuple(groups))
+        return ClassMemory(tuple(groups), _moved(state["within"], device, dtype))
 
 
 def _fields(value: Gaussians | Statistics) -> dict[str, Any]:

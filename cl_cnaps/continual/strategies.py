@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cl_cnaps.continual.batches import as_images, experience_images, task_of
-from cl_cnaps.continual.continual_cnaps import ClassIds, ContinualCnaps, ContinualConfig
+from cl_cnaps.continual.continual_cnaps import ClassIds, ContinualCnaps, ContinualConfig, Covariance
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
@@ -43,6 +43,7 @@ class CnapsStrategy(OnePassStrategy):
         encoding: EncodingName = "first",
         head: Head = "single",
         class_ids: ClassIds = "shared",
+        covariance: Covariance = "seen",
         query_scope: QueryScope = "task",
         query_stream: Sequence[Any] | None = None,
         train_mb_size: int = 64,
@@ -58,6 +59,8 @@ class CnapsStrategy(OnePassStrategy):
             encoding: moving, first or averaging.
             head: single (all classes seen compete) or multi (the task label chooses the classes).
             class_ids: per-task where class ids start from zero in each experience.
+            covariance: task (each class keeps the covariance that its own task gave it, as in the paper) or seen (of
+                all classes seen so far: neither order nor split into tasks matters).
             query_scope: transductive, single head: refine on each experience alone, or on all experiences learned
                 so far that are evaluated together. The multi head always refines on the experience, whose classes
                 are the only candidates.
@@ -78,7 +81,7 @@ class CnapsStrategy(OnePassStrategy):
         if chosen.name != self.model_name:
             raise BadInputError(f"{type(self).__name__} needs a {self.model_name} model, got {chosen.name}")
         super().__init__(
-            model=ContinualCnaps(chosen.to(device), ContinualConfig(encoding, class_ids)),
+            model=ContinualCnaps(chosen.to(device), ContinualConfig(encoding, class_ids, covariance)),
             optimizer=None,
             criterion=template.pop("criterion", nn.CrossEntropyLoss()),
             train_mb_size=train_mb_size,
@@ -153,7 +156,7 @@ class CnapsStrategy(OnePassStrategy):
         task = task_of(self.experience, batches)
         keys = self._competing(task)
         if (logits_QK := self._refined.get(id(self.experience))) is None:
-            logits_QK = self._answer(torch.cat([as_images(batch[0]) for batch in batches]), keys)
+            logits_QK = self._answer(torch.cat([as_images(batch[0]) for batch in batches]), keys, task)
         outputs = self._by_column(logits_QK, keys, task, torch.cat([batch[1] for batch in batches]))
         for self.mbatch, output in with_parts(batches, outputs):
             self._unpack_minibatch()
@@ -168,7 +171,7 @@ class CnapsStrategy(OnePassStrategy):
         """Logits of the current batch alone, for plugins; the loops above use whole query sets instead."""
         task = task_of(self.experience, [self.mbatch])
         keys = self._competing(task)
-        return self._by_column(self._answer(as_images(self.mb_x), keys), keys, task, self.mb_y)
+        return self._by_column(self._answer(as_images(self.mb_x), keys, task), keys, task, self.mb_y)
 
     def _refined_together(self, experiences: Sequence[Any]) -> dict[int, Tensor]:
         """Single-head logits of the experiences learned so far, refined on the queries of all of them.
@@ -181,7 +184,7 @@ class CnapsStrategy(OnePassStrategy):
         if not ordered:
             return {}
         features = [self.learner.embed(experience_images(exp, self.eval_mb_size)) for exp in ordered]
-        logits = self.learner.logits(torch.cat(features), self.learner.memory.keys)
+        logits = self.learner.logits(torch.cat(features), self.learner.memory.keys, covered=True)
         parts = torch.split(logits, [len(part) for part in features])
         return {id(exp): part for exp, part in zip(ordered, parts, strict=True)}
 
@@ -190,11 +193,12 @@ class CnapsStrategy(OnePassStrategy):
         own = self.learner.classes_of_task.get(task, ()) if self.head == "multi" else ()
         return own or self.learner.memory.keys
 
-    def _answer(self, images: Tensor, keys: Sequence[ClassKey]) -> Tensor:
+    def _answer(self, images: Tensor, keys: Sequence[ClassKey], task: int) -> Tensor:
         """Logits Q x K of a whole query set; K is 0 before anything is learned."""
         if not keys:
             return torch.zeros(len(images), 0, device=self.device)
-        return self.learner.logits(self.learner.embed(images), keys)
+        covered = self.learner.covers(task, keys)
+        return self.learner.logits(self.learner.embed(images), keys, covered=covered)
 
     def _by_column(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int, labels: Tensor) -> Tensor:
         """Logits with class id c in column c; ids that do not compete get a low score.

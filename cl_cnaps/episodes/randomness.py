@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     MIXTURE = 2
     SHAPE = 3
     AUGMENTATION = 4
+    IMAGE_SIZE = 5
 
 
 def episode_generator(seed: int, index: int, purpose: Purpose, stream: int = 0) -> Generator:

@@ -189,7 +189,14 @@ def _models(config: AblationOptions) -> dict[str, LoadedModel]:
     Features are adapted in all rows or in none: else rows would differ in more than what they compare.
     """
     models = _models_as(config, config.adaptation)
-    frozen = [key for key, loaded in models.items() if loaded.model.config.adaptation == "none"]
+    meant = {row.key for row in ABLATIONS[config.which] if row.modulation == "frozen"}
+    frozen = [
+        key for key, loaded in models.items() if loaded.model.config.adaptation == "none" and key not in meant
+    ]
+    if meant and (frozen or config.adaptation == "none"):
+        raise BadInputError(
+            f"the ablation {config.which} compares modulations: it needs adaptation weights, and --adaptation film"
+        )
     if not frozen or config.adaptation == "none":
         return models
     if config.weights:
@@ -212,7 +219,15 @@ def _models_as(config: AblationOptions, adaptation: str | None) -> dict[str, Loa
         name = features if features in ("simple", "transductive") else row.model
         if (features, weights) not in loaded:
             variant = row.variant if row.own_weights else None
-            loaded[features, weights] = load(config, adaptation, name=name, weights=weights, variant=variant)
+            frozen = row.modulation == "frozen"
+            loaded[features, weights] = load(
+                config,
+                "none" if frozen else adaptation,
+                name=name,
+                weights=weights,
+                variant=variant,
+                modulation=None if frozen else row.modulation,
+            )
         models[row.key] = loaded[features, weights]
     return models
 

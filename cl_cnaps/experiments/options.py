@@ -17,8 +17,11 @@ from cl_cnaps.names import (
     BASELINES,
     BENCHMARKS,
     CNAPS_MODELS,
+    COVARIANCES,
     ENCODINGS,
     METRICS,
+    MODULATIONS,
+    RESPONSIBILITIES,
     STRATEGIES,
     VARIANTS,
     chosen_model,
@@ -134,6 +137,23 @@ class ModelOptions:
         usual=(None, "plain"),
         label=lambda variant: VARIANTS[variant].title,
     )
+    responsibilities: str | None = option(
+        "Of queries in the refinement (transductive): softmax of raw logits, or of logits over the temperature "
+        "(calibrated). auto: calibrated where the queries are of all classes that compete.",
+        choices=RESPONSIBILITIES,
+        shown="auto",
+        setting=True,
+        usual=(None, "auto"),
+        label=lambda kind: f"{kind} responsibilities",
+    )
+    modulation: str | None = option(
+        "FiLM from the task's own encoding, from one for all tasks (static), or from a foreign domain's (swapped).",
+        choices=MODULATIONS,
+        shown="own",
+        setting=True,
+        usual=(None, "own"),
+        label=lambda kind: f"{kind} modulation",
+    )
     refine_min: int | None = option("Least steps of refinement (transductive).", type=int, least=0, shown="2")
     refine_max: int | str | None = option(
         "Most steps of refinement (transductive); 0: none.",
@@ -235,6 +255,12 @@ class StreamOptions(ModelOptions):
     )
     shuffle_classes: int | None = option(
         "Learn the classes in a random order.", type=int, least=0, metavar="SEED"
+    )
+    covariance: str | None = option(
+        "The shared part of a class's covariance is of all classes seen, or of those that came in its task (the "
+        "paper's equations). Baselines have none.",
+        choices=COVARIANCES,
+        shown="seen",
     )
     query_scope: str = option(
         "Transductive, single head: refine on the queries of one task, or of all tasks seen.",
@@ -374,6 +400,7 @@ class AblationOptions(ModelOptions):
     model: None = None
     metric: None = None
     variant: None = None
+    modulation: None = None
     refine_min: None = None
     refine_max: None = None
 

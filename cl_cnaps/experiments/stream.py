@@ -198,9 +198,21 @@ def _cnaps(config: StreamOptions, keep: Path | None) -> LearnerMaker:
 
     def learner(stream: Stream, _run: int) -> Learner:
         assert config.encoding is not None
-        return CnapsLearner(stream, model, config.encoding, config.query_scope, _kept(keep, model))  # type: ignore[arg-type]
+        return CnapsLearner(
+            stream,
+            model,
+            config.encoding,
+            config.query_scope,  # type: ignore[arg-type]
+            covariance,  # type: ignore[arg-type]
+            _kept(keep, model),
+        )
 
-    settings: dict[str, Any] = {"encoding": config.encoding, "model_config": model.config.as_json()}
+    covariance = config.covariance or "seen"
+    settings: dict[str, Any] = {
+        "encoding": config.encoding,
+        "covariance": covariance,
+        "model_config": model.config.as_json(),
+    }
     if model.config.refines:
         settings["query_scope"] = config.query_scope
     return _made(loaded, learner, settings, model_row(model.config))
@@ -282,6 +294,8 @@ def _check(config: StreamOptions) -> None:
     if name in BASELINES:
         if config.encoding is not None:
             raise BadInputError(f"--encoding is for CNAPS models; the baseline {name} has no task encoding")
+        if config.covariance is not None:
+            raise BadInputError(f"--covariance is for CNAPS models; the baseline {name} has its own")
         if config.weights is not None and config.features != "adapted":
             raise BadInputError(
                 f"--weights adapt features; the baseline {name} uses them with --features adapted"

@@ -115,4 +115,4 @@ def features_digest(model: CnapsModel) -> str:
         for part in ("task_encoder", "adaptation"):
             found = model.get_submodule(part).state_dict()
             state |= {f"{part}.{name}": tensor for name, tensor in found.items()}
-    return f"{state_digest(state)} {model.uses_queries_to_encode}"
+    return f"{state_digest(state)} {model.uses_queries_to_encode} {model.config.modulation}"

@@ -10,6 +10,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.targets import META_DATASET, Target, plan, refinement_steps, takes_specs, task_shapes
 from cl_cnaps.gaussian import Metric, Unbounded
 from cl_cnaps.models.config import CnapsConfig
+from cl_cnaps.models.modulations import Column
 from cl_cnaps.names import ModelName, Variant, weights_model
 
 QUERIES = (10, 20, 30, 40, 50)
@@ -28,6 +29,7 @@ class AblationRow:
     model: ModelName
     variant: Variant = "plain"
     metric: Metric = "mahalanobis"
+    modulation: Column = "own"
     refine: tuple[int, int | Unbounded] | None = None
     """Least and most steps; None for the usual ones of the tasks."""
     of_grid: bool = False
@@ -48,11 +50,13 @@ class AblationRow:
             metric=self.metric,
             refine_min=least,
             refine_max=most,
-        )
+        )  # the modulation is that of the loaded model, which makes the features
 
     @property
     def features(self) -> str:
         """Whose adapted features it has: methods with the same share them."""
+        if self.modulation != "own":
+            return self.modulation
         return self.key if self.own_weights else weights_model(self.model, self.variant)
 
 
@@ -72,6 +76,12 @@ _GRID = tuple(
 )
 
 ABLATIONS: Mapping[str, tuple[AblationRow, ...]] = {
+    "adaptation": (
+        AblationRow("own", "Own", "simple"),
+        AblationRow("static", "Static", "simple", modulation="static"),
+        AblationRow("swapped", "Swapped", "simple", modulation="swapped"),
+        AblationRow("frozen", "Frozen", "simple", modulation="frozen"),
+    ),
     "metric": (
         AblationRow("dot", "Negative Dot Product", "simple", metric="dot"),
         AblationRow("cosine", "Cosine Similarity", "simple", metric="cosine"),

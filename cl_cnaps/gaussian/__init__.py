@@ -6,6 +6,7 @@ Shape legend: K classes, D feature width, N support rows, Q queries, R factor ro
 """
 
 from cl_cnaps.gaussian.distances import (
+    FIT_RULES,
     MEANS_ALONE,
     RULES,
     Metric,
@@ -14,12 +15,28 @@ from cl_cnaps.gaussian.distances import (
     metric,
     metric_names,
 )
-from cl_cnaps.gaussian.gaussians import Gaussians, Normaliser, concatenate, estimate, merge
+from cl_cnaps.gaussian.gaussians import (
+    Gaussians,
+    Normaliser,
+    concatenate,
+    estimate,
+    estimate_weighted,
+    merge,
+)
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refinement import Refinement, Rounds, Unbounded, refine, refinement_rounds
-from cl_cnaps.gaussian.statistics import Statistics, combine, pool, support_statistics, weighted_statistics
+from cl_cnaps.gaussian.statistics import (
+    Scatter,
+    Statistics,
+    at_most_width,
+    combine,
+    pool,
+    support_statistics,
+    weighted_statistics,
+)
 
 __all__ = [
+    "FIT_RULES",
     "MEANS_ALONE",
     "RULES",
     "Gaussians",
@@ -28,12 +45,15 @@ __all__ = [
     "Refinement",
     "Rounds",
     "Rule",
+    "Scatter",
     "Statistics",
     "Unbounded",
+    "at_most_width",
     "class_logits",
     "combine",
     "concatenate",
     "estimate",
+    "estimate_weighted",
     "mahalanobis_logits",
     "merge",
     "metric",

@@ -52,6 +52,11 @@ def gmm_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     return check_finite(-0.5 * (found.distances_QK + found.log_determinants_K), "the log-likelihood")
 
 
+def half_mahalanobis_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+    """-(z - mu_k)^T Q^-1 (z - mu_k) / 2: log-likelihoods where all classes have one covariance, but for a constant."""
+    return -0.5 * squared_distances(gaussians, query_QD)
+
+
 def euclidean_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:
     """-|z - mu_k|^2: prototypical networks, the metric ablation's squared L2."""
     check_features(query_QD, "query", gaussians.width)
@@ -90,8 +95,12 @@ RULES: dict[Rule, LogitFunction] = {
     "l1": l1_logits,
     "cosine": cosine_logits,
     "dot": dot_logits,
+    "fit-qda": gmm_logits,
+    "fit-lda": half_mahalanobis_logits,
     _MIXTURE: gmm_logits,
 }
+FIT_RULES = frozenset({"fit-qda", "fit-lda"})
+"""Gaussian log densities whose covariances are weighted by learned numbers (FiT, Shysheya et al. 2023)."""
 MEANS_ALONE: set[Rule] = {"euclidean", "l1", "cosine", "dot"}
 """Rules that look at class means and at nothing else."""
 

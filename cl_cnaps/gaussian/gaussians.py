@@ -17,6 +17,7 @@ from torch import Tensor
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_classes
 from cl_cnaps.gaussian.statistics import (
+    Scatter,
     Statistics,
     at_most_width,
     compress_rows,
@@ -130,16 +131,28 @@ class Gaussians:
         return sum(part.numel() * part.element_size() for part in parts)
 
 
-def estimate(statistics: Statistics, normaliser: Normaliser = "paper", beta: float = 1.0) -> Gaussians:
-    """Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I with lambda_k = n_k / (n_k + 1)."""
+def estimate(
+    statistics: Statistics,
+    normaliser: Normaliser = "paper",
+    beta: float = 1.0,
+    scatter: Scatter | None = None,
+) -> Gaussians:
+    """Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I with lambda_k = n_k / (n_k + 1).
+
+    Args:
+        statistics: of the classes, which are usually those of one task.
+        normaliser: how sums of squares become covariances.
+        beta: weight of the identity.
+        scatter: what Sigma is made of, where it is of more classes than these, such as all that were ever seen.
+    """
     if not 0 < beta < math.inf:
         raise BadInputError(
             f"beta must be positive and finite so that every covariance can be inverted, got {beta}"
         )
-    counts_K, total = statistics.counts_K, statistics.total
+    scatter = scatter or statistics.scatter
+    counts_K, total, task_rows = statistics.counts_K, scatter.total, scatter.rows_RD
     lambda_K = counts_K / (counts_K + 1)
     rows_RD, row_class_R = statistics.rows_RD, statistics.row_class_R
-    task_rows = statistics.task_rows()
 
     if normaliser == "paper":
         class_norm_K, task_norm = 1 / counts_K, 1 / total
@@ -170,6 +183,30 @@ def estimate(statistics: Statistics, normaliser: Normaliser = "paper", beta: flo
         (task_rows,),
         ((1 - lambda_K) * task_norm)[:, None],
         beta,
+    )
+
+
+def estimate_weighted(
+    statistics: Statistics, weights: tuple[Tensor, Tensor], scatter: Scatter | None = None
+) -> Gaussians:
+    """Q_k = e1 Sigma_k + e2 Sigma + I: the covariances of FiT's heads, in features scaled so that e3 is 1.
+
+    Args:
+        statistics: of the classes, whose features were divided by the root of e3.
+        weights: e1 and e2; with e1 = 0 all classes have the same covariance.
+        scatter: as in `estimate`.
+    """
+    scatter = scatter or statistics.scatter
+    counts_K, (own, shared) = statistics.counts_K, weights
+    scale_K = (own / counts_K).sqrt() if bool(own > 0) else torch.zeros_like(counts_K)
+    return Gaussians(
+        counts_K,
+        statistics.means_KD,
+        statistics.rows_RD * scale_K[statistics.row_class_R][:, None],
+        statistics.row_class_R,
+        (scatter.rows_RD * (shared / scatter.total).sqrt(),),
+        torch.ones_like(counts_K)[:, None],
+        1.0,
     )
 
 

@@ -45,15 +45,23 @@ Refit = Callable[[Tensor], Tensor]
 class Rounds:
     """The logits after each round of the loop, made when they are first asked for: all bounds share them."""
 
-    def __init__(self, first_QK: Tensor, prepare: Callable[[], Refit] | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        first_QK: Tensor,
+        prepare: Callable[[], Refit] | None,
+        dtype: torch.dtype,
+        temperature: float | Tensor = 1.0,
+    ) -> None:
         """Begin with the logits before any refit.
 
         `prepare` makes what refits, if a round is asked for; without it there are no queries, and no rounds.
+        `temperature` divides logits before they become responsibilities.
         """
         self._logits = [first_QK]
         self._prepare = prepare
         self._refit: Refit | None = None
         self._dtype = dtype
+        self._temperature = temperature
 
     def end(self, min_steps: int, max_steps: int | Unbounded) -> Refinement:
         """The loop's result: it ends when no query's most probable class changes, within these bounds."""
@@ -74,7 +82,7 @@ class Rounds:
         while len(self._logits) <= steps:
             assert self._prepare is not None
             self._refit = self._refit or self._prepare()
-            self._logits.append(self._refit(torch.softmax(self._logits[-1], dim=1)))
+            self._logits.append(self._refit(torch.softmax(self._logits[-1] / self._temperature, dim=1)))
         return self._logits[steps]
 
 
@@ -88,6 +96,7 @@ def refine(
     beta: float = 1.0,
     rule: MixtureRule = "mahalanobis",
     initial_logits_QK: Tensor | None = None,
+    temperature: float | Tensor = 1.0,
 ) -> Refinement:
     """Logits of the queries after refinement; the inputs are left as they are.
 
@@ -104,9 +113,17 @@ def refine(
         rule: mahalanobis, or gmm for the responsibilities of a Gaussian mixture (GMM-EM).
         initial_logits_QK: logits to start from in place of the support-only fit, for stored classes whose Q_k
             was merged over several tasks.
+        temperature: divides logits before they become responsibilities: 1 for the raw ones, a model's own for the
+            probabilities that it reports.
     """
     rounds = refinement_rounds(
-        support, query_QD, normaliser=normaliser, beta=beta, rule=rule, initial_logits_QK=initial_logits_QK
+        support,
+        query_QD,
+        normaliser=normaliser,
+        beta=beta,
+        rule=rule,
+        initial_logits_QK=initial_logits_QK,
+        temperature=temperature,
     )
     return rounds.end(min_steps, max_steps)
 
@@ -119,6 +136,7 @@ def refinement_rounds(
     beta: float = 1.0,
     rule: MixtureRule = "mahalanobis",
     initial_logits_QK: Tensor | None = None,
+    temperature: float | Tensor = 1.0,
 ) -> Rounds:
     """The rounds of `refine`, to be ended under several bounds; the arguments are the same."""
     if normaliser == "released-simple":
@@ -131,13 +149,13 @@ def refinement_rounds(
     else:
         logits_QK = _checked(initial_logits_QK, query_QD.shape[0], support.n_classes).to(torch.float64)
     if query_QD.shape[0] == 0:
-        return Rounds(logits_QK, None, dtype)
+        return Rounds(logits_QK, None, dtype, temperature)
     differentiable = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (query_QD, logits_QK, support.means_KD, support.rows_RD)
     )
     kind = DenseRefit if differentiable else SpectralRefit
     prepare = partial(kind.build, support, query_QD, normaliser, beta, mixture=rule == "gmm")
-    return Rounds(logits_QK, prepare, dtype)
+    return Rounds(logits_QK, prepare, dtype, temperature)
 
 
 def _checked(logits_QK: Tensor, n_queries: int, n_classes: int) -> Tensor:

@@ -7,7 +7,7 @@ R_k with S_k = R_k^T R_k, which is n_k x D numbers instead of D x D.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +20,19 @@ from cl_cnaps.gaussian.checks import (
     check_labels,
     check_weights,
 )
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Squares of many images about their common mean: rows^T rows is their sum."""
+
+    rows_RD: Tensor
+    total: Tensor
+    """n, the number of images."""
+
+    def scaled(self, factor: Tensor) -> Scatter:
+        """The scatter of all features times `factor`."""
+        return Scatter(self.rows_RD * factor, self.total)
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,15 @@ class Statistics:
         """Rows whose Gram is the scatter of the whole task: within the classes, then between them."""
         between_KD = self.counts_K.sqrt()[:, None] * (self.means_KD - self.task_mean_D)
         return torch.cat([self.rows_RD, between_KD])
+
+    @property
+    def scatter(self) -> Scatter:
+        """The scatter of all images of these classes."""
+        return Scatter(self.task_rows(), self.total)
+
+    def scaled(self, factor: Tensor) -> Statistics:
+        """The statistics of all features times `factor`."""
+        return replace(self, means_KD=self.means_KD * factor, rows_RD=self.rows_RD * factor)
 
     def select(self, classes: Tensor) -> Statistics:
         """The statistics of some classes, in the order given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
@@ -15,8 +16,6 @@ from cl_cnaps.models.encoders import ENCODING_WIDTH
 from cl_cnaps.models.film import Film
 
 Generator = Literal["paper", "compact"]
-
-_TRUNK_WIDTH = 128
 
 
 class _Processor(nn.Module):
@@ -69,8 +68,8 @@ class PaperAdaptation(nn.Module):
                 )
             self.stages.append(_PaperStage(names[0].channels, len(names) // 2))
 
-    def forward(self, encoding: Tensor) -> Film:
-        """FiLM parameters for a task encoding (64)."""
+    def forward(self, encoding: Tensor, image_size: int) -> Film:  # noqa: ARG002
+        """FiLM parameters for a task encoding (64); those of the paper do not depend on the image size."""
         gammas, betas = [], []
         for stage in self.stages:
             assert isinstance(stage, _PaperStage)
@@ -88,32 +87,42 @@ class PaperAdaptation(nn.Module):
 
 
 class CompactAdaptation(nn.Module):
-    """A small trunk and one linear head per layer, starting at the identity: for any batch-norm backbone."""
+    """A code of the task and one linear head per layer, starting at the identity: for any batch-norm backbone.
+
+    gamma and beta are b + W c: b, the head's bias, serves all tasks; W times the code c is what the task adds, and is
+    what the regulariser bears on. The code has few, bounded numbers, so that a task unlike all training tasks cannot
+    move FiLM further than training did. It is scaled down, since an optimiser that moves every weight alike moves
+    FiLM through W as many times as far as through b as the code has numbers.
+    """
+
+    _HIDDEN, _CODE, _SCALE = 128, 32, 0.25
 
     def __init__(self, layers: Sequence[FilmLayer]) -> None:
         super().__init__()
         self.trunk = nn.Sequential(
-            nn.Linear(ENCODING_WIDTH, _TRUNK_WIDTH),
+            nn.Linear(ENCODING_WIDTH + 1, self._HIDDEN),
             nn.ReLU(),
-            nn.Linear(_TRUNK_WIDTH, _TRUNK_WIDTH),
-            nn.ReLU(),
+            nn.Linear(self._HIDDEN, self._CODE),
+            nn.Tanh(),
         )
-        self.heads = nn.ModuleList(nn.Linear(_TRUNK_WIDTH, 2 * layer.channels) for layer in layers)
+        self.heads = nn.ModuleList(nn.Linear(self._CODE, 2 * layer.channels) for layer in layers)
         for head in self.heads:
             assert isinstance(head, nn.Linear)
             nn.init.zeros_(head.weight)
             nn.init.zeros_(head.bias)
 
-    def forward(self, encoding: Tensor) -> Film:
-        """FiLM parameters for a task encoding (64)."""
-        shared = self.trunk(encoding)
-        pairs = [head(shared).chunk(2) for head in self.heads]
+    def forward(self, encoding: Tensor, image_size: int) -> Film:
+        """FiLM parameters for a task encoding (64) and the side of the images that the backbone sees."""
+        code = self._SCALE * self.trunk(
+            torch.cat([encoding, encoding.new_tensor([math.log2(image_size / 96)])])
+        )
+        pairs = [head(code).chunk(2) for head in self.heads]
         return Film(tuple(1 + gamma for gamma, _ in pairs), tuple(beta for _, beta in pairs))
 
     def regularisation(self) -> Tensor:
-        """Sum of squares of what the heads' weights add to the identity, per unit of the trunk's width."""
-        squares = [p.square().sum() for head in self.heads for p in head.parameters()]
-        return torch.stack(squares).sum() / _TRUNK_WIDTH
+        """Sum of squares of the heads' weights, scaled as the code is: what tasks add to FiLM."""
+        squares = [head.get_parameter("weight").square().sum() for head in self.heads]
+        return torch.stack(squares).sum() * self._SCALE**2
 
 
 def make_adaptation(kind: Generator, layers: Sequence[FilmLayer]) -> PaperAdaptation | CompactAdaptation:

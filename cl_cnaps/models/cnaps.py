@@ -6,6 +6,8 @@ training mode moves the running statistics of the set encoder's batch-norm, wher
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,11 +16,15 @@ from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import (
+    FIT_RULES,
+    Gaussians,
     Normaliser,
     Rounds,
+    Scatter,
     Statistics,
     class_logits,
     estimate,
+    estimate_weighted,
     refinement_rounds,
     support_statistics,
 )
@@ -32,9 +38,11 @@ from cl_cnaps.models.encoders import (
     MeanTaskEncoder,
     TransductiveTaskEncoder,
 )
-from cl_cnaps.models.film import Film, modulated_forward
+from cl_cnaps.models.film import Film
+from cl_cnaps.models.film_norm import training_forward
 from cl_cnaps.models.folding import FoldedNetwork, Folder
 from cl_cnaps.models.heads import GaussianHead, Head, LinearHead, LinearHeadGenerator
+from cl_cnaps.models.modulations import substitute
 
 __all__ = [
     "MODELS",
@@ -50,6 +58,10 @@ __all__ = [
 
 MEMORY_LIMIT = 1 << 30
 """Bytes of activations that encoding or embedding a chunk of images may take."""
+
+
+_KEPT_PER_VALUE = 3
+"""Copies of a modulated layer's output that its gradient needs: input, output and the activation after it."""
 
 
 class CnapsModel(nn.Module):
@@ -74,10 +86,15 @@ class CnapsModel(nn.Module):
             self.adaptation = make_adaptation(config.generator, backbone.film_layers)
         if config.learned_temperature:
             self.log_temperature = nn.Parameter(torch.tensor(3.0 if config.adaptation == "film" else 0.0))
-        self._folder: Folder | None = None
+        if config.metric in FIT_RULES:
+            self.fit_log_weights = nn.Parameter(torch.tensor([0.5, 0.5, 1.0]).log())
+        self.source_encodings: Mapping[str, Tensor] = {}
+        """Mean encodings of the sources that the weights were validated on, where they are known."""
+        self._folders: dict[int, Folder] = {}
+        self._layer_area: float | None = None
 
     def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
-        return MeanTaskEncoder(self.config.encoder)
+        return MeanTaskEncoder(self.config.encoder, self.backbone)
 
     @property
     def temperature(self) -> Tensor:
@@ -101,6 +118,24 @@ class CnapsModel(nn.Module):
         """Whether the task encoding needs the unlabelled query images."""
         return self.config.adaptation == "film" and self.task_encoder.uses_queries
 
+    @contextmanager
+    def at_image_size(self, size: int) -> Iterator[None]:
+        """Show the backbone images of another side for a while."""
+        usual = self.backbone.info
+        self.backbone.info = replace(usual, image_size=size)
+        try:
+            yield
+        finally:
+            self.backbone.info = usual
+
+    def training_bytes_per_image(self) -> int:
+        """Estimate the activations that a training pass holds for one image: what each modulated layer keeps."""
+        if self._layer_area is None:
+            self._layer_area = _layer_area(self.backbone)
+        return round(
+            _KEPT_PER_VALUE * self._layer_area * self.backbone.info.image_size**2 * self.dtype.itemsize
+        )
+
     # Encode and adapt.
 
     def encode(self, support: Tensor, labels_N: Tensor, query: Tensor | None = None) -> Tensor | None:
@@ -112,20 +147,28 @@ class CnapsModel(nn.Module):
             return None
         support_N64 = self._set_encode(support)
         query_Q64 = self._set_encode(query) if query is not None and self.task_encoder.uses_queries else None
-        return self.task_encoder.pool(support_N64, labels_N, query_Q64)
+        own: Tensor = self.task_encoder.pool(support_N64, labels_N, query_Q64)
+        if self.config.modulation == "own":
+            return own
+        if not self.source_encodings:
+            raise BadInputError(
+                f"the modulation {self.config.modulation} needs the mean encodings of training sources, which these "
+                "weights do not have: it is for weights that `cl-cnaps metatrain` made"
+            )
+        return substitute(self.config.modulation, own, self.source_encodings)
 
     def adapt(self, encoding: Tensor | None) -> Film:
         """FiLM parameters for a task encoding; the identity without one."""
         if encoding is None:
             like = next(self.backbone.network.parameters())
             return Film.identity(self.backbone.film_layers, like)
-        film: Film = self.adaptation(encoding)
+        film: Film = self.adaptation(encoding, self.backbone.info.image_size)
         return film
 
     def _set_encode(self, images: Tensor) -> Tensor:
         encoder = self.task_encoder.set_encoder
         # Batch statistics are those of all images together.
-        whole = self.training or encoder.config.batch_statistics
+        whole = (self.training and encoder.config.kind == "convolutional") or encoder.config.batch_statistics
         step = max(1, len(images) if whole else MEMORY_LIMIT // self._bytes_to_encode(images))
         parts = [encoder(self.backbone.prepare(images[i : i + step])) for i in range(0, len(images), step)]
         like = next(encoder.parameters())
@@ -145,14 +188,15 @@ class CnapsModel(nn.Module):
     def embed(self, images: Tensor, film: Film) -> Tensor:
         """Features N x D of uint8 images under FiLM, differentiable if anything that leads to `film` is."""
         if torch.is_grad_enabled() and any(part.requires_grad for part in (*film.gammas, *film.betas)):
-            return modulated_forward(self.backbone, film, self.backbone.prepare(images))
+            return training_forward(self.backbone, film, self.backbone.prepare(images))
         return self.embed_folded(images, self.fold(film))
 
     def fold(self, film: Film) -> FoldedNetwork:
         """The backbone with FiLM built into its weights: make it once per task, embed many images with it."""
-        if self._folder is None:
-            self._folder = Folder(self.backbone)
-        return self._folder.fold(film)
+        size = self.backbone.info.image_size
+        if size not in self._folders:
+            self._folders[size] = Folder(self.backbone)
+        return self._folders[size].fold(film)
 
     @torch.no_grad()
     def embed_folded(
@@ -175,12 +219,35 @@ class CnapsModel(nn.Module):
     def fit(self, features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Head:
         """The classes of a task from its support features."""
         statistics = support_statistics(features_ND, labels_N, n_classes)
-        return GaussianHead(statistics, estimate(statistics, self.normaliser, self.config.beta))
+        return GaussianHead(statistics, self.estimate(statistics))
+
+    def estimate(self, statistics: Statistics, scatter: Scatter | None = None) -> Gaussians:
+        """Class Gaussians from statistics; `scatter` is what Sigma is made of, if not these classes alone."""
+        if self.config.metric not in FIT_RULES:
+            return estimate(statistics, self.normaliser, self.config.beta, scatter)
+        own, shared, _ = self.fit_log_weights.exp()
+        if self.config.metric == "fit-lda":
+            own = torch.zeros_like(own)
+        scale = self._fit_scale
+        return estimate_weighted(
+            statistics.scaled(scale), (own, shared), None if scatter is None else scatter.scaled(scale)
+        )
+
+    @property
+    def _fit_scale(self) -> Tensor:
+        """What features are multiplied by under FiT's heads: Q / e3 is the Q of features over the root of e3."""
+        return (-0.5 * self.fit_log_weights[2]).exp()
+
+    def class_logits(self, gaussians: Gaussians, query_QD: Tensor) -> Tensor:
+        """Logits Q x K of queries under class Gaussians, before any refinement."""
+        if self.config.metric in FIT_RULES:
+            query_QD = query_QD * self._fit_scale
+        return class_logits(gaussians, query_QD, self.config.rule)
 
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
         """Logits Q x K; for a model that refines, in evaluation those after refinement on this query set."""
         assert isinstance(head, GaussianHead)
-        return class_logits(head.gaussians, query_QD, self.config.rule)
+        return self.class_logits(head.gaussians, query_QD)
 
     def probabilities(self, head: Head, query_QD: Tensor) -> Tensor:
         """Class probabilities Q x K."""
@@ -219,7 +286,7 @@ class TransductiveCnaps(CnapsModel):
 
     def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
         return (
-            TransductiveTaskEncoder(self.config.encoder)
+            TransductiveTaskEncoder(self.config.encoder, self.backbone)
             if self.config.encodes_queries
             else super()._make_encoder()
         )
@@ -237,16 +304,36 @@ class TransductiveCnaps(CnapsModel):
         return self.refined_logits(head.statistics, query_QD)
 
     def refined_logits(
-        self, support: Statistics, query_QD: Tensor, initial_logits_QK: Tensor | None = None
+        self,
+        support: Statistics,
+        query_QD: Tensor,
+        initial_logits_QK: Tensor | None = None,
+        *,
+        covered: bool = True,
     ) -> Tensor:
-        """Logits Q x K refined on the query set as this model does it; the arguments are those of `refine`."""
-        rounds = self.refinement(support, query_QD, initial_logits_QK)
+        """Logits Q x K refined on the query set as this model does it.
+
+        Args:
+            support: statistics of the labelled images.
+            query_QD: features of the whole query set.
+            initial_logits_QK: logits to start from in place of the support-only fit.
+            covered: whether the query set has images of all classes that compete, by which `auto` responsibilities
+                are chosen.
+        """
+        rounds = self.refinement(support, query_QD, initial_logits_QK, covered=covered)
         return rounds.end(self.config.refine_min, self.config.refine_max).logits_QK
 
     def refinement(
-        self, support: Statistics, query_QD: Tensor, initial_logits_QK: Tensor | None = None
+        self,
+        support: Statistics,
+        query_QD: Tensor,
+        initial_logits_QK: Tensor | None = None,
+        *,
+        covered: bool = True,
     ) -> Rounds:
         """The rounds of that refinement, to be ended under any bounds."""
+        kind = self.config.responsibilities
+        calibrated = kind == "calibrated" or (kind == "auto" and covered)
         return refinement_rounds(
             support,
             query_QD,
@@ -254,6 +341,7 @@ class TransductiveCnaps(CnapsModel):
             beta=self.config.beta,
             rule="gmm" if self.config.rule == "gmm" else "mahalanobis",
             initial_logits_QK=initial_logits_QK,
+            temperature=self.temperature if calibrated else 1.0,
         )
 
 
@@ -276,6 +364,25 @@ class Cnaps(CnapsModel):
         assert isinstance(head, LinearHead)
         check_features(query_QD, "query", head.weight_KD.shape[1])
         return query_QD @ head.weight_KD.T + head.bias_K
+
+
+@torch.no_grad()
+def _layer_area(backbone: Backbone) -> float:
+    """Return the values that the modulated layers put out together, per pixel of the input."""
+    size, values = backbone.info.image_size, 0
+
+    def count(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        nonlocal values
+        values += output.numel()
+
+    handles = [
+        backbone.network.get_submodule(layer.name).register_forward_hook(count)
+        for layer in backbone.film_layers
+    ]
+    backbone.network(torch.zeros(1, 3, size, size).to(next(backbone.network.parameters())))
+    for handle in handles:
+        handle.remove()
+    return values / size**2
 
 
 MODELS: dict[ModelName, type[CnapsModel]] = {

@@ -11,9 +11,12 @@ from cl_cnaps.gaussian import Metric, Rule, Unbounded, metric_names
 from cl_cnaps.models.adaptation import Generator
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.encoders import SetEncoderConfig
+from cl_cnaps.models.modulations import Modulation
 from cl_cnaps.names import ModelName, Variant, chosen_model, refines
 
-__all__ = ["CnapsConfig", "ModelName", "Variant", "refinement_bounds"]
+__all__ = ["CnapsConfig", "ModelName", "Responsibilities", "Variant", "refinement_bounds"]
+
+Responsibilities = Literal["auto", "raw", "calibrated"]
 
 
 _MOST_STEPS = 1000  # of refinement, taken whether anything changes or not: the paper takes 2
@@ -29,14 +32,22 @@ class CnapsConfig:
     """None: the backbone's own."""
     adaptation: Literal["film", "none"] = "film"
     """none: frozen features, no task encoding."""
+    modulation: Modulation = "own"
+    """Which encoding FiLM is generated from: the task's own; or, to see what that is worth, one that is static over
+    tasks, or that of a foreign domain in its stead."""
     generator: Generator = "compact"
-    encoder: SetEncoderConfig = field(default_factory=lambda: SetEncoderConfig(norm="group", image_size=32))
+    encoder: SetEncoderConfig = field(
+        default_factory=lambda: SetEncoderConfig(kind="backbone", standardise=True, image_size=48)
+    )
     metric: Metric = "mahalanobis"
     """Of models that do not refine, one of `metric_names()`; protonet is always euclidean, cnaps has none."""
     normaliser: Literal["paper", "released"] = "paper"
     beta: float = 1.0
     learned_temperature: bool = True
     """Divide logits by a learned temperature in training and in probabilities. The paper does not."""
+    responsibilities: Responsibilities = "auto"
+    """Of queries in the refinement: softmax of the raw logits, or of the logits divided by the temperature
+    (calibrated). auto: calibrated where the query set has images of all classes that compete, raw elsewhere."""
     refine_min: int = 2
     refine_max: int | Unbounded = 4
     variant: Variant = "plain"
@@ -44,7 +55,16 @@ class CnapsConfig:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(CnapsConfig)
-        for name in ("model", "adaptation", "generator", "metric", "normaliser", "variant"):
+        for name in (
+            "model",
+            "adaptation",
+            "generator",
+            "metric",
+            "modulation",
+            "normaliser",
+            "responsibilities",
+            "variant",
+        ):
             allowed = metric_names() if name == "metric" else get_args(hints[name])
             if getattr(self, name) not in allowed:
                 raise BadInputError(
@@ -104,13 +124,14 @@ class CnapsConfig:
         return self.model == "transductive" and self.variant != "cot"
 
     def as_json(self) -> dict[str, Any]:
-        """All settings as JSON holds them; the variant only where there is one.
-
-        Records and weight files of plain models are so the same as before there were variants.
-        """
+        """All settings that apply to the model, as JSON holds them."""
         settings = asdict(self)
         if self.variant == "plain":
             del settings["variant"]
+        if self.modulation == "own":
+            del settings["modulation"]
+        if not self.refines:
+            del settings["responsibilities"]
         return settings
 
     @staticmethod

@@ -1,17 +1,20 @@
 """Task encoders: from the images of a task to one vector (fig:feature-extraction-procedure-overview).
 
-g_theta in the paper; d_theta is its convolutional part, here `SetEncoder`.
+g_theta in the paper; d_theta, which encodes one image, is here `SetEncoder` (the paper's) or `BackboneSetEncoder`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.backbones import Backbone
 
 ENCODING_WIDTH = 64
 
@@ -23,13 +26,23 @@ SMALLEST_IMAGE = 32
 class SetEncoderConfig:
     """d_theta. The paper's encoder has batch-norm and sees the backbone's input at full size."""
 
+    kind: Literal["convolutional", "backbone"] = "convolutional"
+    """convolutional: the paper's five convolutions. backbone: channel statistics of the frozen backbone's early
+    layers, projected to 64 numbers."""
+    standardise: bool = False
+    """Standardise the task encoding over training tasks, number by number, before FiLM is generated from it."""
     norm: Literal["batch", "group"] = "batch"
+    """Of the convolutional encoder."""
     image_size: int | None = None
     """Images are averaged down to this size first; None leaves them as they are."""
     batch_statistics: bool = False
     """Normalise by the statistics of the images at hand in evaluation too, as the released few-shot scripts do."""
 
     def __post_init__(self) -> None:
+        if self.kind not in ("convolutional", "backbone"):
+            raise BadInputError(f"the set encoder is convolutional or backbone, not {self.kind!r}")
+        if self.kind == "backbone" and not self.standardise:
+            raise BadInputError("the set encoder of kind backbone needs standardise = true")
         if self.norm not in ("batch", "group"):
             raise BadInputError(f"the set encoder's norm is batch or group, not {self.norm!r}")
         if self.batch_statistics and self.norm != "batch":
@@ -76,32 +89,154 @@ class SetEncoder(nn.Module):
         return normed
 
 
-class MeanTaskEncoder(nn.Module):
+class TaskNorm(nn.Module):
+    """Standardise a vector, number by number, by its mean and variance over training tasks.
+
+    A task encoding is nearly the same for all tasks (its mean is tens of times its deviation), so that a generator
+    that reads it as it is learns one constant modulation. The statistics move in training, by `update`, and are
+    fixed in evaluation.
+    """
+
+    _MOMENTUM = 0.005
+    _EPSILON = 1e-8
+    LARGEST = 5.0
+    """Standardised values are cut off here: a task unlike all training tasks must not be extrapolated far."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("variance", torch.ones(width))
+        self.register_buffer("tasks", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Standardised vectors, ... x width."""
+        mean, variance = self.get_buffer("mean"), self.get_buffer("variance")
+        return ((x - mean) * torch.rsqrt(variance + self._EPSILON)).clamp(-self.LARGEST, self.LARGEST)
+
+    @torch.no_grad()
+    def update(self, vectors_TW: Tensor) -> None:
+        """Move the statistics by the vectors of some tasks, in their order: averages at first, exponential later."""
+        mean, variance, tasks = (self.get_buffer(name) for name in ("mean", "variance", "tasks"))
+        for vector_W in vectors_TW.to(mean):
+            weight = max(1 / (int(tasks) + 1), self._MOMENTUM)
+            shift_W = vector_W - mean
+            variance.add_(weight * shift_W.square()).mul_(1 - weight)
+            mean.add_(weight * shift_W)
+            tasks += 1
+
+
+class _EarlyLayersDoneError(Exception):
+    """Ends a forward pass after the last layer that is read."""
+
+
+class BackboneSetEncoder(nn.Module):
+    """Channel means and deviations of the frozen backbone's early layers, standardised and projected: N x 64.
+
+    The first quarter of the backbone's modulated layers is read, as it is without modulation. The backbone is not a
+    part of this module: it is trained nowhere and stored elsewhere.
+    """
+
+    def __init__(self, config: SetEncoderConfig, backbone: Backbone) -> None:
+        super().__init__()
+        self.config = config
+        early = backbone.film_layers[: ceil(len(backbone.film_layers) / 4)]
+        self._layers = tuple(layer.name for layer in early)
+        self._backbone = (backbone,)  # in a tuple, so that it is not registered as a part
+        width = 2 * sum(layer.channels for layer in early)
+        self.norm = TaskNorm(width)
+        self.project = nn.Linear(width, ENCODING_WIDTH)
+
+    def forward(self, prepared: Tensor) -> Tensor:
+        """One vector per prepared image, N x 64."""
+        projected: Tensor = self.project(self.norm(self.statistics(prepared)))
+        return projected
+
+    @torch.no_grad()
+    def statistics(self, prepared: Tensor) -> Tensor:
+        """Mean and deviation of every channel of the early layers, per image: N x width."""
+        network, found = self._backbone[0].network, []
+        size = self.config.image_size
+        if size is not None and prepared.shape[-1] > size:
+            prepared = nn.functional.adaptive_avg_pool2d(prepared, size)
+
+        def read(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+            mean_NC = output.mean(dim=(2, 3))
+            found.extend([mean_NC, (output.square().mean(dim=(2, 3)) - mean_NC.square()).clamp_min(0).sqrt()])
+            if len(found) == 2 * len(self._layers):
+                raise _EarlyLayersDoneError
+
+        handles = [network.get_submodule(name).register_forward_hook(read) for name in self._layers]
+        try:
+            network(prepared)
+        except _EarlyLayersDoneError:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+        return torch.cat(found, dim=1)
+
+
+def make_set_encoder(config: SetEncoderConfig, backbone: Backbone | None) -> SetEncoder | BackboneSetEncoder:
+    """Return d_theta of the configured kind; the convolutional one needs no backbone."""
+    if config.kind == "convolutional":
+        return SetEncoder(config)
+    if backbone is None:
+        raise BadInputError("a set encoder of kind backbone needs the backbone that it reads")
+    return BackboneSetEncoder(config, backbone)
+
+
+class _TaskEncoder(nn.Module):
+    """d_theta and, where the configuration wants it, the standardisation of what is pooled from it."""
+
+    uses_queries: bool
+
+    def __init__(self, config: SetEncoderConfig, backbone: Backbone | None = None) -> None:
+        super().__init__()
+        self.set_encoder = make_set_encoder(config, backbone)
+        self.norm = TaskNorm(ENCODING_WIDTH) if config.standardise else nn.Identity()
+        self.raw: Tensor | None = None
+        """The support's encoding before standardisation, of the latest task that was pooled in training mode."""
+
+    def _standardised(self, encoding: Tensor) -> Tensor:
+        if self.training:
+            self.raw = encoding.detach()
+        standard: Tensor = self.norm(encoding)
+        return standard
+
+    @torch.no_grad()
+    def calibrate(self, tasks: Sequence[Tensor]) -> None:
+        """Set the standardisation by the support images of some training tasks, each prepared for the backbone."""
+        if isinstance(self.set_encoder, BackboneSetEncoder):
+            self.set_encoder.norm.update(
+                torch.stack([self.set_encoder.statistics(images).mean(dim=0) for images in tasks])
+            )
+        if isinstance(self.norm, TaskNorm):
+            self.norm.update(torch.stack([self.set_encoder(images).mean(dim=0) for images in tasks]))
+
+
+class MeanTaskEncoder(_TaskEncoder):
     """Simple CNAPS and CNAPS: the mean over all support images."""
 
     uses_queries = False
 
-    def __init__(self, config: SetEncoderConfig) -> None:
-        super().__init__()
-        self.set_encoder = SetEncoder(config)
-
     def pool(self, support_N64: Tensor, labels_N: Tensor, query_Q64: Tensor | None) -> Tensor:  # noqa: ARG002
         """Encoding (64) from the embedded images of the task."""
         _check_support(support_N64, labels_N)
-        return support_N64.mean(dim=0)
+        return self._standardised(support_N64.mean(dim=0))
 
 
-class TransductiveTaskEncoder(nn.Module):
+class TransductiveTaskEncoder(_TaskEncoder):
     """Transductive CNAPS (eq. transductive-cnaps-eq:encoder): an LSTM reads e_s, then e_q.
 
-    e_s is the mean over classes of the class means, e_q the mean over queries.
+    e_s is the mean over classes of the class means, e_q the mean over queries. Where encodings are standardised, the
+    LSTM's output is added to e_s: with an untrained LSTM the model so begins close to Simple CNAPS, whose adaptation
+    it starts from.
     """
 
     uses_queries = True
 
-    def __init__(self, config: SetEncoderConfig) -> None:
-        super().__init__()
-        self.set_encoder = SetEncoder(config)
+    def __init__(self, config: SetEncoderConfig, backbone: Backbone | None = None) -> None:
+        super().__init__(config, backbone)
         self.lstm = nn.LSTM(ENCODING_WIDTH, ENCODING_WIDTH, num_layers=2)
 
     def pool(self, support_N64: Tensor, labels_N: Tensor, query_Q64: Tensor | None) -> Tensor:
@@ -112,9 +247,10 @@ class TransductiveTaskEncoder(nn.Module):
         classes, position = torch.unique(labels_N.to(support_N64.device), return_inverse=True)
         member_KN = torch.nn.functional.one_hot(position, len(classes)).T.to(support_N64.dtype)
         class_means_K64 = member_KN @ support_N64 / member_KN.sum(dim=1, keepdim=True)
-        sequence = torch.stack([class_means_K64.mean(dim=0), query_Q64.mean(dim=0)])
-        outputs: Tensor = self.lstm(sequence)[0]
-        return outputs[-1]
+        support_64 = self._standardised(class_means_K64.mean(dim=0))
+        query_64: Tensor = self.norm(query_Q64.mean(dim=0))
+        outputs: Tensor = self.lstm(torch.stack([support_64, query_64]))[0]
+        return outputs[-1] if isinstance(self.norm, nn.Identity) else support_64 + outputs[-1]
 
 
 def _check_support(support_N64: Tensor, labels_N: Tensor) -> None:

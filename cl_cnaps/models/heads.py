@@ -39,14 +39,19 @@ class LinearHead:
 Head = GaussianHead | LinearHead
 
 
+_WIDEST_HIDDEN = 512
+"""The width of the paper's network; wider features pass through as many, which keeps weight files small."""
+
+
 class _DenseResidualBlock(nn.Module):
     """Linear-ELU-Linear-ELU-Linear, plus the input where widths allow it."""
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
-        self.linear1 = nn.Linear(width_in, width_out)
-        self.linear2 = nn.Linear(width_out, width_out)
-        self.linear3 = nn.Linear(width_out, width_out)
+        hidden = min(width_out, _WIDEST_HIDDEN)
+        self.linear1 = nn.Linear(width_in, hidden)
+        self.linear2 = nn.Linear(hidden, hidden)
+        self.linear3 = nn.Linear(hidden, width_out)
 
     def forward(self, x: Tensor) -> Tensor:
         elu = nn.functional.elu

@@ -27,7 +27,7 @@ from cl_cnaps.version import __version__
 
 _log = logging.getLogger(__name__)
 
-FORMAT = "cl-cnaps weights 1"
+FORMAT = "cl-cnaps weights 2"
 _BACKBONE = "backbone.network."
 _TASK_PARTS = ("task_encoder.", "adaptation.")
 _PACKAGED = ("efficientnet-lite0",)
@@ -65,15 +65,16 @@ def save_weights(
         path: the file, ending in .safetensors; replaced only when the new one is whole.
         model: the model; a backbone that every installation has is not written.
         training: how the weights were made, as values that JSON can hold.
-        dtype: of the trained parts; the backbone is kept as it is.
+        dtype: of the trained parameters; the backbone and running statistics are kept as they are.
     """
     if path.suffix != ".safetensors":
         raise ClCnapsError(f"weight files end in .safetensors, {path.name} does not")
     backbone = model.backbone
     name = model.config.backbone
     has_backbone = name not in _PACKAGED or backbone.digest() != load_backbone(name).digest()
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     tensors = {
-        name: tensor.to(dtype) if tensor.is_floating_point() and not name.startswith(_BACKBONE) else tensor
+        name: tensor.to(dtype) if name in trained else tensor  # statistics keep their precision
         for name, tensor in model.state_dict().items()
         if has_backbone or not name.startswith(_BACKBONE)
     }
@@ -97,6 +98,12 @@ def save_weights(
 def describe(path: Path) -> WeightFile:
     """What a weight file says of itself; its numbers are not looked at."""
     metadata = read_metadata(path)
+    if metadata.get("format") == "cl-cnaps weights 1":
+        raise ClCnapsError(
+            f"{path.name} was made by a version whose task encoder was built differently, and cannot be read by this "
+            "one: train it again with `cl-cnaps metatrain`, or take the checkpoint in again with "
+            "`cl-cnaps weights import`"
+        )
     if metadata.get("format") != FORMAT:
         raise ClCnapsError(
             f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected "
@@ -206,6 +213,8 @@ def _load(file: WeightFile, changes: Mapping[str, Any]) -> tuple[CnapsModel, Wei
             )
         tensors = {**_backbone_state(model), **tensors}
     load_exactly(model, tensors, file.path.name)
+    encodings = file.training.get("encodings") or {}
+    model.source_encodings = {name: torch.tensor(values) for name, values in encodings.items()}
     backbone.info = replace(
         backbone.info, weights_source=file.backbone_source, pretraining=file.backbone_pretraining
     )

@@ -12,21 +12,26 @@ from cl_cnaps.episodes.randomness import Purpose, episode_generator
 from cl_cnaps.training.recipe import Augmentation
 
 
-def augmented(batch: EpisodeBatch, augmentation: Augmentation, seed: int, index: int) -> EpisodeBatch:
-    """The task as training sees it: a function of the task and of (seed, index)."""
+def augmented(
+    batch: EpisodeBatch, augmentation: Augmentation, seed: int, index: int, *, grey: bool = False
+) -> EpisodeBatch:
+    """Return the task as training sees it, a function of the task and of (seed, index).
+
+    `grey`: whether its source has grey images, which may also be inverted and turned.
+    """
     rng = episode_generator(seed, index, Purpose.AUGMENTATION)
     # All are drawn whatever the shares are, so that setting one leaves the others' draws as they were.
-    low, inverted, grey, turned = rng.random(4)
+    low, inverted, colourless, turned = rng.random(4)
     turns = int(rng.integers(1, 4))
 
     def change(images: Tensor) -> Tensor:
         if low < augmentation.low_resolution_share:
             images = _resized(images, augmentation.low_resolution)
-        if inverted < augmentation.invert_share:
+        if grey and inverted < augmentation.invert_share:
             images = 255 - images
-        if grey < augmentation.grey_share:
+        if colourless < augmentation.grey_share:
             images = _grey(images)
-        if turned < augmentation.rotate_share:
+        if grey and turned < augmentation.rotate_share:
             images = torch.rot90(images, turns, (2, 3)).contiguous()
         return images
 

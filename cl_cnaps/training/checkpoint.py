@@ -24,7 +24,7 @@ CHECKPOINT = "checkpoint.safetensors"
 _FORMAT = "cl-cnaps training 2"
 _UNCHECKED = "cl-cnaps training 1"
 """The form without a digest: trainings that were begun with it can be resumed, and write the other."""
-_MODEL, _OPTIMISER = "model.", "optimiser."
+_MODEL, _OPTIMISER, _AVERAGE = "model.", "optimiser.", "average."
 
 
 @dataclass
@@ -62,6 +62,7 @@ def save_checkpoint(
     optimiser: torch.optim.Optimizer,
     *,
     leave_out: tuple[str, ...] = (),
+    average: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the state; tensors of the model whose names begin with one in `leave_out` never change and are not."""
     tensors = {
@@ -73,12 +74,22 @@ def save_checkpoint(
         for key, value in optimiser.state.get(parameter, {}).items():
             if value is not None:
                 tensors[f"{_OPTIMISER}{name}:{key}"] = torch.as_tensor(value)
+    tensors |= {f"{_AVERAGE}{name}": tensor for name, tensor in (average or {}).items()}
     metadata = {
         "format": _FORMAT,
         "recipe": json.dumps(recipe, sort_keys=True),
         "progress": json.dumps(asdict(progress), allow_nan=False),
     }
     write_tensors(folder / CHECKPOINT, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
+
+
+def averaged(saved: Saved) -> dict[str, Tensor]:
+    """The averaged weights in a checkpoint."""
+    return {
+        name.removeprefix(_AVERAGE): tensor
+        for name, tensor in saved.tensors.items()
+        if name.startswith(_AVERAGE)
+    }
 
 
 def read_checkpoint(folder: Path) -> bytes:

@@ -35,7 +35,9 @@ class ClassPool:
     """The classes, by the names that episodes have them by."""
     places: Mapping[str, Places]
     left_out: int
-    """Classes with fewer images than the recipe asks for."""
+    """Classes that the recipe names to be left out, or that have fewer images than it needs."""
+    invert: bool = False
+    """Show black for white, as Meta-Dataset's records of the source do and as its evaluation does."""
 
     def load(self, episode: Episode, size: int) -> EpisodeBatch:
         """The episode's images, uint8, with their labels."""
@@ -49,6 +51,10 @@ class ClassPool:
 
     def images(self, class_name: str, indices: Sequence[int], size: int) -> Tensor:
         """Images of a class, which may lie in several splits of the source."""
+        images = self._images(class_name, indices, size)
+        return 255 - images if self.invert else images
+
+    def _images(self, class_name: str, indices: Sequence[int], size: int) -> Tensor:
         places = self.places[class_name]
         if len(places) == 1:
             split, name, _ = places[0]
@@ -86,12 +92,24 @@ def class_pool(
     else:
         found, places = _official(source, split, specs)
     sizes = {name: sum(count for *_, count in places[name]) for name in found.classes.names}
-    kept = {name: size for name, size in sizes.items() if size >= part.min_images}
+    own_names = {name: {own for _, own, _ in places[name]} for name in sizes}
+    unknown = sorted(
+        set(part.leave_out) - {name for splits in source.splits for name in source.classes(splits)}
+    )
+    if unknown:
+        raise BadInputError(f"{source.name} has no class {unknown[0]!r}, which the recipe leaves out")
+    kept = {
+        name: size
+        for name, size in sizes.items()
+        if size >= part.min_images and own_names[name].isdisjoint(part.leave_out)
+    }
     if not kept:
         raise BadInputError(
             f"{source.name} has no class with at least {part.min_images} images in split {split!r}"
         )
-    return ClassPool(part.name, packed, found.restricted(kept), places, len(sizes) - len(kept))
+    known = known_set(source.name)
+    invert = known is not None and known.inverted_in_records and not isinstance(source, RecordSource)
+    return ClassPool(part.name, packed, found.restricted(kept), places, len(sizes) - len(kept), invert)
 
 
 def _own_split(source: CountedSource, split: str, grouped: bool) -> tuple[SplitSpec, dict[str, Places]]:

@@ -18,9 +18,11 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.weights import save_weights
 from cl_cnaps.torch_setup import release_spare_memory
+from cl_cnaps.training.averaging import AveragedWeights
 from cl_cnaps.training.checkpoint import (
     CHECKPOINT,
     Progress,
+    averaged,
     check_same_recipe,
     load_state,
     parse_checkpoint,
@@ -33,17 +35,21 @@ from cl_cnaps.training.loading import one_by_one
 from cl_cnaps.training.log import TrainingLog
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Recipe
-from cl_cnaps.training.step import BadTask, StepScore, StoppedInStep, shares, train_step
+from cl_cnaps.training.step import BadTask, StepScore, StoppedInStep, image_size, shares, train_step
 from cl_cnaps.training.task_data import RecipeData, Task
 from cl_cnaps.training.validation import (
     InterruptedValidationError,
-    adapted_logits,
-    frozen_logits,
+    Scores,
+    ValidationTasks,
     mean,
     validate,
 )
 
 NOT_FINITE = "not_finite.json"
+_HEAD_PARTS = ("classifier.", "fit_log_weights", "log_temperature")
+"""What comes after the features."""
+_CALIBRATION_TASKS = 64
+"""Training tasks by which encodings are standardised before the first step."""
 _FROZEN_PARTS = ("backbone.",)
 """Parts of the model that never change and are not in checkpoints."""
 
@@ -63,9 +69,7 @@ class Watch(Protocol):
     def step(self, tasks: int, total: int, score: StepScore, seconds_left: float, rate: float) -> None:
         """A step was made; `rate` is in tasks per second."""
 
-    def validated(
-        self, tasks: int, adapted: Mapping[str, float], frozen: Mapping[str, float], best: bool
-    ) -> None:
+    def validated(self, tasks: int, scores: Scores, best: bool) -> None:
         """The weights were validated."""
 
     def say(self, text: str) -> None:
@@ -110,7 +114,11 @@ class MetaTraining:
         self.workers = workers
         self.about = {**about, "processes": ranks.world}
         self.progress = Progress()
+        if recipe.training.learn == "head":
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(name.startswith(_HEAD_PARTS))
         parameters = [p for p in model.parameters() if p.requires_grad]
+        self.average = AveragedWeights(model, recipe.training.average)
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.training.learning_rate)
         digests = {name: said["digest"] for name, said in data.sources.items()}
         self.identity: dict[str, Any] = json.loads(
@@ -126,11 +134,18 @@ class MetaTraining:
             )
         self._saved_at = self.progress.tasks
 
+    @property
+    def own_beats_static(self) -> bool | None:
+        """Whether the best weights did better with tasks' own encodings than with one for all; None before any."""
+        best = self.progress.best
+        return None if best is None else best["mean"] > mean(best["scores"]["static"])
+
     def _resume(self) -> None:
         content = read_checkpoint(self.folder) if self.ranks.first else None
         saved = parse_checkpoint(self.ranks.share(content))
         check_same_recipe(saved.recipe, self.identity)
         load_state(saved, self.model, self.optimiser, leave_out=_FROZEN_PARTS)
+        self.average.load(averaged(saved))
         self.progress = Progress(**saved.progress)
 
     def run(self) -> Ending:
@@ -145,6 +160,8 @@ class MetaTraining:
     def _run(self, note: Note) -> Ending:
         total = self.recipe.training.tasks
         with Interruption() as stop:
+            if self.progress.tasks == 0 and self.progress.validated is None:
+                self._calibrate()
             tasks = self._tasks()
             while True:
                 started = time.monotonic()
@@ -170,6 +187,15 @@ class MetaTraining:
                 if self.progress.tasks - self._saved_at >= self.recipe.training.checkpoint_every:
                     self._save()
 
+    @torch.no_grad()
+    def _calibrate(self) -> None:
+        """Set the standardisation of encodings by the first training tasks, before anything is learned."""
+        supports = [
+            self.data.training[index].batch.support_images
+            for index in range(min(_CALIBRATION_TASKS, self.recipe.training.tasks))
+        ]
+        self.model.eval().task_encoder.calibrate([self.model.backbone.prepare(each) for each in supports])
+
     def _tasks(self) -> Iterator[Task]:
         """This process's tasks from here to the end."""
         per_step = self.recipe.training.tasks_per_step
@@ -186,10 +212,15 @@ class MetaTraining:
         training, progress = self.recipe.training, self.progress
         step = range(progress.tasks, min(progress.tasks + training.tasks_per_step, training.tasks))
         own = len(step[self.ranks.rank :: self.ranks.world])
-        score = train_step(self.model, self.optimiser, islice(tasks, own), step, training, self.ranks, stop)
+        size = image_size(training, self.recipe.seed, step.start, self.model.backbone.info.image_size)
+        with self.model.at_image_size(size):
+            score = train_step(
+                self.model, self.optimiser, islice(tasks, own), step, training, self.ranks, stop
+            )
         release_spare_memory()
         if isinstance(score, BadTask):
             return score
+        self.average.update()
         digest = hashlib.sha256(progress.episodes.encode())
         for index in step:
             digest.update(bytes.fromhex(self.data.training.episode(index).digest()))
@@ -205,6 +236,7 @@ class MetaTraining:
                 "accuracy": score.accuracy,
                 "gradient_norm": score.gradient_norm,
                 "learning_rate": score.learning_rate,
+                "image_size": size,
                 "temperature": float(self.model.temperature.detach()),
                 "tasks_per_second": len(step) / seconds,
             },
@@ -223,32 +255,33 @@ class MetaTraining:
         return tasks >= self.recipe.training.tasks and before < tasks
 
     def _validate(self, note: Note, stop: Callable[[], bool]) -> None:
-        progress, model = self.progress, self.model.eval()
-        tasks, sets = self.recipe.validation.tasks, self.data.validation
-        frozen = progress.frozen or validate(
-            lambda batch: frozen_logits(model, batch), sets, tasks, self.ranks, stop
-        )
-        adapted = validate(lambda batch: adapted_logits(model, batch), sets, tasks, self.ranks, stop)
-        worse = mean(adapted) < mean(frozen)
+        with self.average.in_place():
+            self._validate_average(note, stop)
+
+    def _validate_average(self, note: Note, stop: Callable[[], bool]) -> None:
+        progress, model, validation = self.progress, self.model.eval(), self.recipe.validation
+        sizes = validation.image_sizes or (model.backbone.info.image_size,)
+        tasks = ValidationTasks(self.data.validation, validation.tasks, sizes, self.ranks, stop)
+        scores, encodings = validate(model, tasks, progress.frozen)
+        means = {kind: mean(by_source) for kind, by_source in scores.items()}
         # Transductive+ is nothing but its training: what it starts from is none of it, however good.
         begun = self.recipe.model.variant == "plus" and (progress.best or {}).get("tasks") == 0
-        best = progress.best is None or begun or mean(adapted) > progress.best["mean"]
-        progress.frozen = frozen
+        best = progress.best is None or begun or means["own"] > progress.best["mean"]
+        progress.frozen = scores["frozen"]
         progress.validated = progress.tasks
+        worse = means["own"] < means["frozen"]
         progress.worse_in_a_row = progress.worse_in_a_row + 1 if worse and progress.tasks else 0
         if best:
-            progress.best = {"tasks": progress.tasks, "mean": mean(adapted), "accuracy": adapted}
+            progress.best = {"tasks": progress.tasks, "mean": means["own"], "scores": scores}
+            progress.best["encodings"] = {
+                name: [round(value, 4) for value in mean_64.tolist()] for name, mean_64 in encodings.items()
+            }
         if not self.ranks.first:
             return
         if best:
             save_weights(self.folder / BEST, model, self._says())
-        scores = {
-            "adapted": adapted,
-            "frozen": frozen,
-            "mean": {"adapted": mean(adapted), "frozen": mean(frozen)},
-        }
-        note("validation", progress.tasks, scores)
-        self.watch.validated(progress.tasks, adapted, frozen, best)
+        note("validation", progress.tasks, {**scores, "mean": means})
+        self.watch.validated(progress.tasks, scores, best)
 
     def _says(self) -> dict[str, Any]:
         """How the weights of this moment were made, as their file says it."""
@@ -258,17 +291,21 @@ class MetaTraining:
             "data": dict(self.data.sources),
             "tasks": self.progress.tasks,
             "episodes_digest": self.progress.episodes,
-            "validation": {
-                "adapted": (self.progress.best or {}).get("accuracy"),
-                "frozen": self.progress.frozen,
-            },
+            "validation": (self.progress.best or {}).get("scores"),
+            "encodings": (self.progress.best or {}).get("encodings"),
             **self.about,
         }
 
     def _save(self) -> None:
         if self.ranks.first:
             save_checkpoint(
-                self.folder, self.identity, self.progress, self.model, self.optimiser, leave_out=_FROZEN_PARTS
+                self.folder,
+                self.identity,
+                self.progress,
+                self.model,
+                self.optimiser,
+                leave_out=_FROZEN_PARTS,
+                average=self.average.state(),
             )
         self._saved_at = self.progress.tasks
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.encoders import SetEncoder
-from cl_cnaps.models.film import Film, modulated_forward
+from cl_cnaps.models.encoders import BackboneSetEncoder, SetEncoder
+from cl_cnaps.models.film import Film
+from cl_cnaps.models.film_norm import training_forward
 
 
 def encode_in_parts(model: CnapsModel, support: Tensor, labels_N: Tensor, query: Tensor, step: int) -> Tensor:
@@ -35,7 +36,7 @@ def embed_in_parts(model: CnapsModel, images: Tensor, film: Film, step: int) -> 
 
     def features(part: Tensor, *modulation: Tensor) -> Tensor:
         same = Film(modulation[:layers], modulation[layers:])
-        return modulated_forward(model.backbone, same, model.backbone.prepare(part))
+        return training_forward(model.backbone, same, model.backbone.prepare(part))
 
     return torch.cat(
         [_again(features, part, *film.gammas, *film.betas) for part in torch.split(images, step)]
@@ -43,9 +44,14 @@ def embed_in_parts(model: CnapsModel, images: Tensor, film: Film, step: int) -> 
 
 
 def set_encode_in_parts(
-    encoder: SetEncoder, prepare: Callable[[Tensor], Tensor], images: Tensor, step: int
+    encoder: SetEncoder | BackboneSetEncoder,
+    prepare: Callable[[Tensor], Tensor],
+    images: Tensor,
+    step: int,
 ) -> Tensor:
     """One vector per image, N x 64, from uint8 images, at most `step` at once."""
+    if isinstance(encoder, BackboneSetEncoder):  # keeps no activations but its last
+        return torch.cat([encoder(prepare(part)) for part in torch.split(images, step)])
     parts = [_shrunk(prepare(part), encoder.config.image_size) for part in torch.split(images, step)]
     if encoder.config.norm == "group" or not encoder.training:
         return torch.cat([_again(encoder, part) for part in parts])

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.episodes import MetaDatasetConfig
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.names import chosen_model
@@ -39,6 +40,8 @@ class SourcePart:
     """Classes with fewer images are left out."""
     grouped: bool = False
     """Draw the classes of a task from one group: of the spec, or else those whose names share a folder."""
+    leave_out: tuple[str, ...] = ()
+    """Classes that are neither trained nor validated on, such as those that a table tests under another split."""
     fractions: tuple[float, float, float] = (0.7, 0.15, 0.15)
     """How many classes are TRAIN, VALID and TEST when they are dealt out at random by the recipe's seed."""
 
@@ -84,10 +87,10 @@ class Augmentation:
     low_resolution_share: float = 0.0
     """Shown at `low_resolution` pixels, as small photographs are."""
     invert_share: float = 0.0
-    """Black for white."""
+    """Black for white; of tasks of grey sources, such as drawings and characters."""
     grey_share: float = 0.0
     rotate_share: float = 0.0
-    """Turned by 90, 180 or 270 degrees."""
+    """Turned by 90, 180 or 270 degrees; of tasks of grey sources."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -111,11 +114,23 @@ class Optimisation:
     """cosine: falls to nothing at the last task."""
     film_regulariser: float = 0.001
     """Times the adaptation's regularisation, added for every task (not divided by the tasks of a step)."""
+    learn: Literal["all", "head"] = "all"
+    """head: only what comes after the features (CNAPS's generated classifier, the weights of fit-qda and fit-lda, the
+    temperature); the features stay as they are, which takes a forward pass alone."""
+    image_sizes: tuple[int, ...] = ()
+    """Sides of the images that the backbone sees, one drawn for every step; by default the model's own."""
+    image_size_weights: tuple[float, ...] = ()
+    """How often each of them is drawn, relative to the others; by default equally often."""
+    average: float = 0.0
+    """Decay of an exponential average of the weights over steps, which is what is validated and kept; 0: none."""
     clip_norm: float | None = None
     """Largest norm of a step's gradient; larger ones are scaled down."""
     images_at_once: int | None = None
     """Bounds memory: networks see at most so many images at once and repeat their forward pass for the
     gradient, which is the same to rounding. By default a task is one piece."""
+    activations_gb: float | None = None
+    """Bounds memory likewise, by as many images at once as keep activations under so many gigabytes: a task that
+    fits is one piece."""
     checkpoint_every: int = 1000
     """Tasks between two checkpoints."""
 
@@ -125,6 +140,19 @@ class Optimisation:
                 raise BadInputError(f"{name} is {getattr(self, name)}; at least 1 is needed")
         if self.images_at_once is not None and self.images_at_once < 1:
             raise BadInputError(f"images_at_once is {self.images_at_once}; at least 1 is needed")
+        if self.activations_gb is not None and (
+            self.images_at_once is not None or not 0 < self.activations_gb < math.inf
+        ):
+            raise BadInputError("activations_gb must be positive, and images_at_once not given with it")
+        if any(not 8 <= size <= 4096 for size in self.image_sizes):
+            raise BadInputError(f"image_sizes are {list(self.image_sizes)}; each must be 8 to 4096 pixels")
+        if self.image_size_weights and (
+            len(self.image_size_weights) != len(self.image_sizes)
+            or any(not 0 < weight < math.inf for weight in self.image_size_weights)
+        ):
+            raise BadInputError("image_size_weights must be positive, one for each of image_sizes")
+        if not 0 <= self.average < 1:
+            raise BadInputError(f"average is {self.average}; a decay is at least 0 and below 1")
         if not 0 < self.learning_rate < 1e38:
             raise BadInputError(
                 f"learning_rate is {self.learning_rate}; it must be positive, and fit into 32 bits"
@@ -147,6 +175,8 @@ class Validation:
     """Validation tasks of each source: the same ones every time."""
     patience: int = 3
     """Stop when adapted features were worse than frozen ones at so many validations in a row; 0: never."""
+    image_sizes: tuple[int, ...] = ()
+    """Sides of the images that the backbone sees, task after task in turn; by default the model's own."""
     augmented: bool = False
     """Whether validation tasks are augmented as training tasks are."""
     seed: int = 1
@@ -154,6 +184,8 @@ class Validation:
     def __post_init__(self) -> None:
         if self.every < 1 or self.tasks < 1 or self.patience < 0:
             raise BadInputError("validation needs every >= 1, tasks >= 1 and patience >= 0")
+        if any(not 8 <= size <= 4096 for size in self.image_sizes):
+            raise BadInputError(f"image_sizes are {list(self.image_sizes)}; each must be 8 to 4096 pixels")
 
 
 @dataclass(frozen=True)
@@ -201,6 +233,13 @@ class Recipe:
             raise BadInputError(
                 f"recipe {self.name}: temperature is {self.temperature}; it must be positive, and the model's "
                 "learned_temperature true"
+            )
+        if self.training.learn == "head" and not (
+            self.model.model == "cnaps" or self.model.metric in FIT_RULES
+        ):
+            raise BadInputError(
+                f"recipe {self.name} learns the head alone, but there is nothing to learn after the features of "
+                f"{self.model.model} with the metric {self.model.metric}; cnaps, {' and '.join(sorted(FIT_RULES))} have"
             )
         if self.model.adaptation == "none":
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")

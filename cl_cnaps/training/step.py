@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from cl_cnaps.episodes.randomness import Purpose, episode_generator
 from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.encoders import ENCODING_WIDTH, TaskNorm
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Optimisation
 from cl_cnaps.training.running_statistics import RunningStatistics
@@ -50,6 +53,15 @@ def learning_rate(training: Optimisation, tasks_done: int) -> float:
     return rate
 
 
+def image_size(training: Optimisation, seed: int, first: int, usual: int) -> int:
+    """The side of the images in the step that begins with task `first`: a function of the seed and that number."""
+    if not training.image_sizes:
+        return usual
+    weights = np.asarray(training.image_size_weights or (1.0,) * len(training.image_sizes))
+    rng = episode_generator(seed, first, Purpose.IMAGE_SIZE)
+    return int(rng.choice(training.image_sizes, p=weights / weights.sum()))
+
+
 def shares(first: int, last: int, tasks_per_step: int, ranks: Ranks) -> Iterator[int]:
     """The numbers of all tasks from `first` to before `last` that this process works on, step after step."""
     for start in range(first, last, tasks_per_step):
@@ -74,7 +86,9 @@ def train_step(
     optimiser.zero_grad(set_to_none=True)
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     statistics = RunningStatistics(model)
-    rows_TR = torch.zeros(len(step), 2 + statistics.width, dtype=torch.float64)
+    norm = model.task_encoder.norm
+    encoded = ENCODING_WIDTH if isinstance(norm, TaskNorm) else 0
+    rows_TR = torch.zeros(len(step), 2 + encoded + statistics.width, dtype=torch.float64)
     stopped = False
     bad: int | None = None
     reason = ""
@@ -90,8 +104,11 @@ def train_step(
         except NotFiniteError as error:
             bad, reason = task.index, str(error)
             break
-        rows_TR[task.index - step.start, :2] = torch.tensor([score.loss, score.accuracy], dtype=torch.float64)
-        rows_TR[task.index - step.start, 2:] = statistics.effect()
+        row_R = rows_TR[task.index - step.start]
+        row_R[:2] = torch.tensor([score.loss, score.accuracy], dtype=torch.float64)
+        if encoded and model.task_encoder.raw is not None:
+            row_R[2 : 2 + encoded] = model.task_encoder.raw.double().cpu()
+        row_R[2 + encoded :] = statistics.effect()
     found = _first_bad(bad, reason, ranks)
     any_stopped = float(ranks.sum(torch.tensor([float(stopped)]))) > 0
     if found is not None or any_stopped:
@@ -101,17 +118,19 @@ def train_step(
             return found
         raise StoppedInStep
     rows_TR = ranks.sum(rows_TR)
-    statistics.apply(rows_TR[:, 2:])
+    statistics.apply(rows_TR[:, 2 + encoded :])
+    if isinstance(norm, TaskNorm):
+        norm.update(rows_TR[:, 2 : 2 + encoded])
     ranks.sum_gradients(parameters)
     rate = learning_rate(training, step.start)
     for group in optimiser.param_groups:
         group["lr"] = rate
-    norm = _norm(parameters)
+    gradient_norm = _norm(parameters)
     if training.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
     optimiser.step()
     loss, accuracy = rows_TR[:, :2].mean(dim=0).tolist()
-    return StepScore(loss, accuracy, norm, rate)
+    return StepScore(loss, accuracy, gradient_norm, rate)
 
 
 def _norm(parameters: list[torch.nn.Parameter]) -> float:

@@ -53,7 +53,8 @@ class TaskData(Dataset[Task]):
         episode = self.episode(index)
         batch = self.pools[episode.source].load(episode, self.size)
         if self.augmentation is not None:
-            batch = augmented(batch, self.augmentation, self.seed, index)
+            grey = self.pools[episode.source].source.grey
+            batch = augmented(batch, self.augmentation, self.seed, index, grey=grey)
         return Task(index, episode.source, batch)
 
 

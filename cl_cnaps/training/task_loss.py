@@ -53,9 +53,11 @@ def add_gradient(model: CnapsModel, batch: EpisodeBatch, training: Optimisation)
 def task_logits(model: CnapsModel, batch: EpisodeBatch, training: Optimisation) -> Tensor:
     """Query logits Q x K of one task, differentiable with respect to everything that is learned."""
     support, query, labels_N = batch.support_images, batch.query_images, batch.support_labels
-    step = training.images_at_once
     images = torch.cat([support, query])
-    if step is None:
+    step = training.images_at_once
+    if training.activations_gb is not None:
+        step = max(1, int(training.activations_gb * 2**30) // model.training_bytes_per_image())
+    if step is None or (training.images_at_once is None and step >= len(images)):
         features_ND = model.embed(images, model.adapt(model.encode(support, labels_N, query)))
     else:
         film = model.adapt(encode_in_parts(model, support, labels_N, query, step))

@@ -54,7 +54,7 @@ def test_the_papers_adaptation_starts_near_the_identity_and_is_regularised() -> 
     torch.manual_seed(0)
     layers = [FilmLayer(f"layer1.{block}.bn{i}", 8) for block in (0, 1) for i in (1, 2)]
     adaptation = PaperAdaptation(layers)
-    film = adaptation(torch.randn(64))
+    film = adaptation(torch.randn(64), 84)
     assert len(film.gammas) == len(film.betas) == 4
     for gamma, beta in zip(film.gammas, film.betas, strict=True):
         torch.testing.assert_close(gamma, torch.ones(8), rtol=0, atol=0.05)
@@ -78,7 +78,7 @@ def test_a_processor_is_three_residual_layers_times_a_regulariser() -> None:
         x = x + state[f"{prefix}layers.{i}.weight"] @ x + state[f"{prefix}layers.{i}.bias"]
         x = torch.relu(x) if i < 2 else x
     expected = x * state[f"{prefix}regulariser"]
-    torch.testing.assert_close(adaptation(encoding).betas[0].detach(), expected)
+    torch.testing.assert_close(adaptation(encoding, 84).betas[0].detach(), expected)
 
 
 def test_the_papers_adaptation_refuses_other_networks() -> None:
@@ -93,8 +93,26 @@ def test_the_compact_adaptation_moves_with_its_weights() -> None:
     torch.manual_seed(0)
     for parameter in adaptation.parameters():
         torch.nn.init.normal_(parameter, 0, 0.1)
-    film = adaptation(torch.ones(64))
+    film = adaptation(torch.ones(64), 96)
     assert [tuple(g.shape) for g in film.gammas] == [tuple(b.shape) for b in film.betas] == [(3,), (5,)]
     assert not torch.allclose(film.gammas[0], torch.ones(3), atol=1e-3)
     assert not torch.allclose(film.betas[1], torch.zeros(5), atol=1e-3)
     assert float(adaptation.regularisation().detach()) > 0
+    larger = adaptation(torch.ones(64), 224)
+    assert not torch.allclose(film.gammas[0], larger.gammas[0], atol=1e-4)
+
+
+def test_what_a_task_adds_is_bounded_and_alone_is_regularised() -> None:
+    adaptation = CompactAdaptation([FilmLayer("a", 3)])
+    torch.manual_seed(0)
+    for parameter in adaptation.parameters():
+        torch.nn.init.normal_(parameter, 0, 1.0)
+    head = adaptation.heads[0]
+    with torch.no_grad():
+        far = adaptation(1e6 * torch.randn(64), 96)
+        most = 0.25 * head.get_parameter("weight").abs().sum(dim=1) + head.get_parameter("bias").abs()
+        assert bool(((far.gammas[0] - 1).abs() <= most[:3] + 1e-4).all())
+        head.get_parameter("weight").zero_()
+        assert float(adaptation.regularisation()) == 0.0  # whatever the static part is
+        static, other = (adaptation(encoding, 96).gammas[0] for encoding in (torch.zeros(64), torch.ones(64)))
+        assert torch.equal(static, other)

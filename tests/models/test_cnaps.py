@@ -188,7 +188,8 @@ def test_simple_is_the_closed_form_and_transductive_its_refinement() -> None:
         model = small_model(name, refine_min=1, refine_max=3)  # type: ignore[arg-type]
         head = model.fit(features, task.labels, 3)
         torch.testing.assert_close(model.train().logits(head, query), closed)
-        expected = refine(statistics, query, min_steps=1, max_steps=3).logits_QK
+        warm = model.temperature.detach()
+        expected = refine(statistics, query, min_steps=1, max_steps=3, temperature=warm).logits_QK
         torch.testing.assert_close(model.eval().logits(head, query), closed if name == "simple" else expected)
 
 
@@ -254,7 +255,7 @@ def test_every_setting_changes_what_the_model_computes() -> None:
 
     @torch.no_grad()
     def outcome(name: ModelName = "transductive", **settings: object) -> torch.Tensor:
-        model = small_model(name, **settings)
+        model = small_model(name, **{"beta": 1e-3, **settings})
         film = model.adapt(model.encode(task.support, task.labels, task.query))
         head = model.fit(model.embed(task.support, film), task.labels, 3)
         query = model.embed(task.query, film)
@@ -268,9 +269,11 @@ def test_every_setting_changes_what_the_model_computes() -> None:
         {"beta": 3.0},
         {"learned_temperature": False},
         {"refine_min": 0, "refine_max": 0},
+        {"responsibilities": "raw"},
     ):
         assert not torch.allclose(outcome(**settings), plain, rtol=1e-4), settings
-    assert not torch.allclose(outcome("simple", metric="euclidean"), outcome("simple"), rtol=1e-4)
+    for metric in ("euclidean", "fit-qda", "fit-lda"):
+        assert not torch.allclose(outcome("simple", metric=metric), outcome("simple"), rtol=1e-4)
 
 
 def test_a_model_refuses_another_models_configuration_and_tiny_images() -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models.small import small_model, small_task
+from models.small import small_backbone, small_model, small_task
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.encoders import MeanTaskEncoder, SetEncoder, SetEncoderConfig, TransductiveTaskEncoder
+from cl_cnaps.models.encoders import (
+    BackboneSetEncoder,
+    MeanTaskEncoder,
+    SetEncoder,
+    SetEncoderConfig,
+    TaskNorm,
+    TransductiveTaskEncoder,
+)
+
+CONFIG = SetEncoderConfig(kind="backbone", standardise=True)
 
 
 def images(n: int, seed: int = 0, size: int = 32) -> torch.Tensor:
@@ -63,6 +72,72 @@ def test_smaller_images_for_the_encoder() -> None:
     encoder = set_encoder(norm="group", image_size=32)
     large = images(2, size=64)
     torch.testing.assert_close(encoder(large), encoder(torch.nn.functional.avg_pool2d(large, 2)))
+
+
+class TestTaskNorm:
+    def test_standardises_what_it_was_shown(self) -> None:
+        vectors = 0.7 + 0.02 * torch.randn(150, 64, generator=torch.Generator().manual_seed(0))
+        norm = TaskNorm(64)
+        norm.update(vectors)
+        standard = norm(vectors)
+        torch.testing.assert_close(standard.mean(dim=0), torch.zeros(64), rtol=0, atol=1e-4)
+        torch.testing.assert_close(standard.std(dim=0, correction=0), torch.ones(64), rtol=0, atol=1e-3)
+        assert float(norm(vectors + 9.0).max()) == TaskNorm.LARGEST
+
+    def test_a_number_that_never_changes_stays_finite(self) -> None:
+        norm = TaskNorm(2)
+        norm.update(torch.ones(10, 2))
+        assert bool(torch.isfinite(norm(torch.tensor([1.0, 1.5]))).all())
+
+    def test_one_by_one_is_the_same_as_together(self) -> None:
+        vectors = torch.randn(300, 8, generator=torch.Generator().manual_seed(1))
+        one, together = TaskNorm(8), TaskNorm(8)
+        together.update(vectors)
+        for vector in vectors:
+            one.update(vector[None])
+        assert all(torch.equal(a, b) for a, b in zip(one.buffers(), together.buffers(), strict=True))
+
+
+class TestBackboneSetEncoder:
+    def test_reads_channel_statistics_of_the_first_layer(self) -> None:
+        backbone = small_backbone()
+        encoder = BackboneSetEncoder(CONFIG, backbone)
+        prepared = images(3)
+        with torch.no_grad():
+            layer = backbone.network.bn1(backbone.network.conv1(prepared))
+            expected = torch.cat([layer.mean(dim=(2, 3)), layer.std(dim=(2, 3), correction=0)], dim=1)
+        torch.testing.assert_close(encoder.statistics(prepared), expected, rtol=1e-3, atol=1e-5)
+        assert not any(name.startswith("_backbone") for name in encoder.state_dict())
+
+    def test_tells_sources_apart_once_calibrated(self) -> None:
+        model = small_model("simple", encoder=CONFIG)
+        prepare = model.backbone.prepare
+        kinds = [[small_task(seed=i).support // (1 + kind) for i in range(6)] for kind in (0, 1)]
+        model.task_encoder.calibrate([prepare(task) for tasks in kinds for task in tasks])
+        labels = small_task().labels
+        encodings = [torch.stack([model.encode(t, labels) for t in tasks]).detach() for tasks in kinds]
+        apart = (encodings[0].mean(dim=0) - encodings[1].mean(dim=0)).norm()
+        spread = (encodings[0] - encodings[0].mean(dim=0)).norm(dim=1).mean()
+        assert float(apart) > float(spread)
+
+    def test_needs_standardisation_and_a_backbone(self) -> None:
+        with pytest.raises(BadInputError, match="needs standardise"):
+            SetEncoderConfig(kind="backbone")
+        with pytest.raises(BadInputError, match="needs the backbone"):
+            MeanTaskEncoder(CONFIG)
+
+
+def test_an_untrained_transductive_encoding_is_near_that_of_simple_cnaps() -> None:
+    simple, transductive = (small_model(name, encoder=CONFIG) for name in ("simple", "transductive"))
+    transductive.task_encoder.set_encoder.load_state_dict(simple.task_encoder.set_encoder.state_dict())
+    task = small_task()
+    for model in (simple, transductive):
+        model.task_encoder.calibrate([model.backbone.prepare(small_task(seed=i).support) for i in range(8)])
+    with torch.no_grad():
+        one, other = (m.encode(task.support, task.labels, task.query) for m in (simple, transductive))
+    assert one is not None
+    assert other is not None
+    assert float((one - other).norm()) < 0.5 * float(one.norm())
 
 
 class TestPooling:

@@ -14,7 +14,7 @@ from torch import Tensor
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.gaussian import class_logits, estimate, refine, support_statistics
 from cl_cnaps.models.backbones import load_backbone
-from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
+from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, TransductiveCnaps, make_model
 from cl_cnaps.models.config import refinement_bounds
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata
@@ -74,8 +74,9 @@ def test_gmm_em_is_the_refinement_of_a_mixture() -> None:
     model = of("gmm-em")
     support, query = features(model)
     statistics = support_statistics(support, TASK.labels, TASK.way)
-    assert torch.equal(logits(model), refine(statistics, query, rule="gmm").logits_QK)
-    assert not torch.allclose(logits(model), refine(statistics, query).logits_QK)
+    warm = model.temperature.detach()
+    assert torch.equal(logits(model), refine(statistics, query, rule="gmm", temperature=warm).logits_QK)
+    assert not torch.allclose(logits(model), refine(statistics, query, temperature=warm).logits_QK)
 
 
 def test_feot_encodes_queries_and_refines_nothing() -> None:
@@ -96,7 +97,30 @@ def test_cot_refines_on_the_features_of_simple_cnaps() -> None:
     model.load_state_dict(simple.state_dict())
     support, query = features(simple)
     statistics = support_statistics(support, TASK.labels, TASK.way)
-    assert torch.equal(logits(model), refine(statistics, query).logits_QK)
+    warm = model.temperature.detach()
+    assert torch.equal(logits(model), refine(statistics, query, temperature=warm).logits_QK)
+
+
+def test_responsibilities_by_name() -> None:
+    raw, calibrated, auto = (
+        small_model("transductive", beta=1e-3, responsibilities=kind)
+        for kind in ("raw", "calibrated", "auto")
+    )
+    support, query = features(raw)
+    statistics = support_statistics(support, TASK.labels, TASK.way)
+
+    def refined(model: CnapsModel, covered: bool) -> Tensor:
+        assert isinstance(model, TransductiveCnaps)
+        with torch.no_grad():
+            return model.refined_logits(statistics, query, covered=covered)
+
+    warm = raw.temperature.detach()
+    for covered in (True, False):
+        assert torch.equal(refined(raw, covered), refine(statistics, query, beta=1e-3).logits_QK)
+        expected = refine(statistics, query, beta=1e-3, temperature=warm).logits_QK
+        assert torch.equal(refined(calibrated, covered), expected)
+        assert torch.equal(refined(auto, covered), refined(calibrated if covered else raw, covered))
+    assert not torch.allclose(refined(raw, True), refined(calibrated, True))
 
 
 def test_transductive_plus_differs_in_training_alone() -> None:
@@ -109,7 +133,8 @@ def test_unbounded_refinement() -> None:
     free = small_model("transductive", refine_min=0, refine_max="unbounded")
     support, query = features(free)
     statistics = support_statistics(support, TASK.labels, TASK.way)
-    expected = refine(statistics, query, min_steps=0, max_steps=100)
+    warm = free.temperature.detach()
+    expected = refine(statistics, query, min_steps=0, max_steps=100, temperature=warm)
     assert expected.steps < 100
     assert torch.equal(logits(free), expected.logits_QK)
 

@@ -82,8 +82,10 @@ class Silence:
     def step(self, *_: Any) -> None:
         self.steps += 1
 
-    def validated(self, tasks: int, adapted: Mapping[str, float], *_: Any) -> None:
-        self.validations.append((tasks, sum(adapted.values()) / len(adapted)))
+    def validated(self, tasks: int, scores: Any, *_: Any) -> None:
+        own = scores["own"]
+        self.scores = scores
+        self.validations.append((tasks, sum(own.values()) / len(own)))
 
     def say(self, text: str) -> None:
         self.said.append(text)

@@ -162,11 +162,29 @@ def test_images_of_a_class_in_several_splits() -> None:
 def test_augmentation(change: dict[str, float], check: object) -> None:
     data = small_data(small_recipe())
     batch = data.validation["red"][0].batch
-    new = augmented(batch, Augmentation(**change), seed=0, index=3)  # type: ignore[arg-type]
+    new = augmented(batch, Augmentation(**change), seed=0, index=3, grey=True)  # type: ignore[arg-type]
     assert check(batch.support_images, new.support_images)  # type: ignore[operator]
     assert check(batch.query_images, new.query_images)  # type: ignore[operator]
     assert new.query_images.dtype == torch.uint8
     assert torch.equal(new.support_labels, batch.support_labels)
+
+
+@pytest.mark.parametrize("change", ["invert_share", "rotate_share"])
+def test_photographs_are_neither_inverted_nor_turned(change: str) -> None:
+    batch = small_data(small_recipe()).validation["red"][0].batch
+    new = augmented(batch, Augmentation(**{change: 1.0}), seed=0, index=3)  # type: ignore[arg-type]
+    assert torch.equal(new.support_images, batch.support_images)
+
+
+def test_classes_that_a_recipe_leaves_out() -> None:
+    out = "group0/class00"
+    sources = [{"name": "red", "train": "train", "validate": "val", "leave_out": [out]}]
+    data = small_data(small_recipe(sources=sources))
+    assert out not in data.training.pools["red"].split.classes.names
+    assert data.sources["red"]["train"]["left_out"] == 1
+    sources[0]["leave_out"] = ["group9/class99"]
+    with pytest.raises(BadInputError, match="has no class 'group9/class99'"):
+        small_data(small_recipe(sources=sources))
 
 
 def test_half_of_the_tasks_are_shown_small() -> None:

@@ -1,0 +1,103 @@
+"""With the covariance of all classes seen, neither the order of classes nor their split into tasks matters."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from continual.small_streams import images_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models.small import small_model
+from torch import Tensor
+
+from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
+from cl_cnaps.errors import BadInputError, ClCnapsError
+
+CLASSES = 6
+
+
+def learner(name: str = "simple", covariance: str = "seen", **model_settings: object) -> ContinualCnaps:
+    model = small_model(name, adaptation="none", **model_settings)  # type: ignore[arg-type]
+    return ContinualCnaps(model.double(), ContinualConfig("first", covariance=covariance))  # type: ignore[arg-type]
+
+
+def data(shots: list[int]) -> tuple[Tensor, Tensor]:
+    labels = torch.arange(CLASSES).repeat_interleave(torch.tensor(shots))
+    return images_of(labels, seed=3), labels
+
+
+def logits(one: ContinualCnaps) -> Tensor:
+    keys = sorted(one.memory.keys, key=lambda key: key.label)
+    queries = one.embed(images_of(torch.arange(CLASSES).repeat(3), seed=4))
+    return one.logits(queries, keys, covered=True)
+
+
+@settings(max_examples=15)
+@given(
+    order=st.permutations(range(12)),
+    cuts=st.sets(st.integers(1, 11), max_size=4),
+    shots=st.lists(st.integers(2, 4), min_size=CLASSES, max_size=CLASSES),
+    metric=st.sampled_from(["mahalanobis", "fit-qda", "fit-lda"]),
+)
+def test_any_order_and_split_gives_the_logits_of_everything_at_once(
+    order: list[int], cuts: set[int], shots: list[int], metric: str
+) -> None:
+    images, labels = data(shots)
+    together = learner(metric=metric)
+    together.learn(images, labels, 0)
+    rows = [torch.nonzero(torch.arange(len(labels)) % 12 == part).flatten() for part in order]
+    bounds = [0, *sorted(cuts), 12]
+    apart = learner(metric=metric)
+    for task, (start, stop) in enumerate(pairwise(bounds)):
+        taken = torch.cat(rows[start:stop])
+        if len(taken):
+            apart.learn(images[taken], labels[taken], task)
+    torch.testing.assert_close(logits(apart), logits(together), rtol=1e-7, atol=1e-7)
+
+
+def test_refinement_is_order_free_too() -> None:
+    images, labels = data([4] * CLASSES)
+    together, apart = learner("transductive"), learner("transductive")
+    together.learn(images, labels, 0)
+    for task, classes in enumerate(((4, 1), (0, 2, 3), (5,))):
+        taken = torch.isin(labels, torch.tensor(classes))
+        apart.learn(images[taken], labels[taken], task)
+    torch.testing.assert_close(logits(apart), logits(together), rtol=1e-6, atol=1e-6)
+
+
+def test_the_papers_covariance_depends_on_the_split() -> None:
+    images, labels = data([4] * CLASSES)
+    together, apart = (learner(covariance="task", beta=1e-3) for _ in range(2))
+    together.learn(images, labels, 0)
+    for task in range(CLASSES):
+        apart.learn(images[labels == task], labels[labels == task], task)
+    assert not torch.allclose(logits(apart), logits(together), rtol=0.05)
+
+
+def test_memory_is_flat_beside_the_classes_own() -> None:
+    one = learner()
+    sizes = []
+    for task in range(4):
+        labels = torch.full((20,), task)
+        one.learn(images_of(labels, seed=task), labels, task)
+        sizes.append(one.memory_bytes())
+        assert one.memory.within_RD is not None
+        assert one.memory.within_RD.shape[0] <= one.memory.within_RD.shape[1]
+    assert sizes[3] - sizes[2] == sizes[2] - sizes[1]
+
+
+def test_a_state_dict_takes_it_along_and_refuses_the_other_kind() -> None:
+    images, labels = data([3] * CLASSES)
+    one, copy = learner(), learner()
+    one.learn(images, labels, 0)
+    copy.load_state_dict(one.state_dict())
+    assert torch.equal(logits(copy), logits(one))
+    with pytest.raises(ClCnapsError, match="covariance of seen"):
+        learner(covariance="task").load_state_dict(one.state_dict())
+
+
+def test_what_is_no_covariance() -> None:
+    with pytest.raises(BadInputError, match="task or seen"):
+        ContinualConfig(covariance="all")  # type: ignore[arg-type]
