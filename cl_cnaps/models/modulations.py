@@ -31,6 +31,7 @@ def substitute(kind: Modulation, own: Tensor, sources: Mapping[str, Tensor]) -> 
     return means_S64.mean(dim=0) if kind == "static" else means_S64[(means_S64 - own).norm(dim=1).argmax()]
 
 
+@torch.no_grad()
 def film_distance(first: Film, second: Film) -> float:
     """Return the root mean square difference of two modulations, over all gammas and betas."""
     pairs = zip((*first.gammas, *first.betas), (*second.gammas, *second.betas), strict=True)

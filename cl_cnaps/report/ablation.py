@@ -32,6 +32,7 @@ BASES: Mapping[str, str] = {
 PRINTED: Mapping[str, tuple[str, ...]] = {"refinement": ("simple", "none", "free", "2-4")}
 """Rows of the paper's table, where the ablation has more."""
 _TITLES = {
+    "adaptation": "the adaptation",
     "metric": "metrics",
     "gmm": "Gaussian mixtures",
     "transduction": "transduction",
