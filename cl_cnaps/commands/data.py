@@ -219,13 +219,16 @@ def convert(
       cl-cnaps data convert all --specs meta_dataset_specs --out records
     """
     from cl_cnaps.data.conversion import convert as convert_source
+    from cl_cnaps.data.glyphs import GlyphSource
     from cl_cnaps.data.planning import plan_conversions
     from cl_cnaps.data.records import RecordSource
     from cl_cnaps.paths import data_root
 
     if spec_file is not None and len(names) > 1:
         raise click.UsageError("--spec is of one source; use --specs for several")
-    sources = [s for s in _sources(names) if names != ("all",) or not isinstance(s, RecordSource)]
+    # Records are there already, and characters that are drawn are no data set of Meta-Dataset.
+    left_out = (RecordSource, GlyphSource) if names == ("all",) else ()
+    sources = [source for source in _sources(names) if not isinstance(source, left_out)]
     place = out or data_root() / "records"
     for plan in plan_conversions(
         sources, place, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed

@@ -109,6 +109,6 @@ def test_as_a_program_and_from_there_into_a_classifier(checkpoint: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     assert "authors.safetensors" in done.stdout
     classifier = FewShotClassifier.learn(tmp_path / "labelled", weights="authors")
-    assert classifier.loaded.weights_source.startswith("authors.safetensors")
-    labels = [prediction.label for prediction in classifier.predict(tmp_path / "labelled")]
+    assert classifier.loaded_.weights_source.startswith("authors.safetensors")
+    labels = classifier.predict(tmp_path / "labelled").tolist()
     assert labels == ["blue", "blue", "red", "red"]
