@@ -14,6 +14,7 @@ from models.small import small_model
 from torch import Tensor
 
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
+from cl_cnaps.continual.continual_cnaps import Covariance
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.memory import ClassGroup
 from cl_cnaps.continual.protocol import run_stream
@@ -159,7 +160,7 @@ def test_tasks_are_learned_in_order_and_predicted_after() -> None:
 
 def test_memory_grows_by_the_same_for_every_task_like_the_first() -> None:
     stream = small_stream(((0, 1), (2, 3), (4, 5), (6, 7)))
-    learner = CnapsLearner(stream, small_model("transductive"), "averaging")
+    learner = CnapsLearner(stream, small_model("transductive"), "averaging", covariance="task")
     sizes = []
     for step in range(len(stream.tasks)):
         learner.learn(step)
@@ -170,7 +171,7 @@ def test_memory_grows_by_the_same_for_every_task_like_the_first() -> None:
 
 def test_the_multi_head_looks_at_the_classes_of_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = small_stream(PAIRS, queries=10)
-    learner = CnapsLearner(stream, small_model("simple"), "first")
+    learner = CnapsLearner(stream, small_model("simple"), "first", covariance="task")
     asked: list[tuple[int, ...]] = []
     group_logits = learner._learner.group_logits
 
@@ -213,7 +214,7 @@ def test_kept_features_serve_every_model_that_shares_them(encoding: EncodingName
 
 def test_a_group_is_scored_once_a_step_for_the_queries_of_all_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = small_stream(PAIRS, queries=10)
-    learner = CnapsLearner(stream, small_model("simple"), "moving")
+    learner = CnapsLearner(stream, small_model("simple"), "moving", covariance="task")
     asked: list[int] = []
     group_logits = learner._learner.group_logits
 
@@ -231,18 +232,21 @@ def test_a_group_is_scored_once_a_step_for_the_queries_of_all_tasks(monkeypatch:
         assert asked == [20 * (step + 1)] * (step + 1)
 
 
-@pytest.mark.parametrize(("encoding", "times"), [("first", [1, 1, 1]), ("moving", [1, 2, 3])])
-def test_the_multi_head_refines_again_only_when_its_features_move(
-    encoding: EncodingName, times: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("encoding", "covariance", "times"),
+    [("first", "task", [1, 1, 1]), ("moving", "task", [1, 2, 3]), ("first", "seen", [1, 2, 3])],
+)
+def test_the_multi_head_refines_again_only_when_something_moves(
+    encoding: EncodingName, covariance: Covariance, times: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = small_stream(PAIRS)
-    learner = CnapsLearner(stream, small_model("transductive"), encoding)
+    learner = CnapsLearner(stream, small_model("transductive"), encoding, covariance=covariance)
     refined: list[int] = []
     logits = TransductiveCnaps.refined_logits
 
-    def counted(self: TransductiveCnaps, *args: Any) -> Tensor:
+    def counted(self: TransductiveCnaps, *args: Any, **more: Any) -> Tensor:
         refined.append(1)
-        return logits(self, *args)
+        return logits(self, *args, **more)
 
     counts = []
     for step in range(len(stream.tasks)):

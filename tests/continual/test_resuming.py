@@ -74,7 +74,7 @@ def test_a_state_of_other_settings_is_refused(other: dict[str, Any]) -> None:
     saved = strategy("simple")
     saved.train(BENCHMARK.train_stream[0])
     with pytest.raises(
-        ClCnapsError, match=r"the saved state is of the model simple \(.*\), encoding averaging and shared"
+        ClCnapsError, match=r"the saved state is of the model simple \(.*\), encoding averaging, shared"
     ):
         strategy("simple", **other).model.load_state_dict(saved.model.state_dict())
 

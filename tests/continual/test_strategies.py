@@ -245,9 +245,9 @@ def test_what_was_learned_moves_with_the_weights() -> None:
     strategy = make("transductive", adaptation="film", query_stream=benchmark_of(stream).test_stream)
     strategy.train(benchmark_of(stream).train_stream[:2])
     learner, images = strategy.learner, stream.tasks[0].query_images
-    single = learner.logits(learner.embed(images), learner.memory.keys)
+    single = learner.logits(learner.embed(images), learner.memory.keys, covered=False)
     assert learner.to("cpu").memory is strategy.learner.memory  # nothing to do, nothing done
     learner.double()
-    wide = learner.logits(learner.embed(images), learner.memory.keys)
+    wide = learner.logits(learner.embed(images), learner.memory.keys, covered=False)
     assert wide.dtype == torch.float64
     torch.testing.assert_close(wide.float(), single, rtol=1e-3, atol=1e-3)
