@@ -321,7 +321,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found, labels
 
     def _new_model(self, inputs: Any) -> tuple[LoadedModel | None, ContinualCnaps]:
-        config = ContinualConfig(encoding=self.encoding)
+        config = ContinualConfig(encoding=self.encoding, covariance="task")  # calibrated class by class
         chosen = {
             name: getattr(self, name)
             for name in ("metric", "variant", "beta")

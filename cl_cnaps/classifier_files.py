@@ -89,7 +89,8 @@ def load_classifier(
         if loaded is not None and loaded.weights_digest is not None and weights is not None:
             parameters["weights"] = str(weights)
         classifier = kind(**parameters)
-        continual = ContinualCnaps(model, ContinualConfig(encoding=classifier.encoding))
+        use = ContinualConfig(encoding=classifier.encoding, covariance="task")
+        continual = ContinualCnaps(model, use)
         continual.set_extra_state(_with_tensors(about["state"], read_tensors(path)))
         classifier.loaded_, classifier.continual_ = loaded, continual
         classifier.label_ids_ = {label: int(i) for label, i in about["labels"]}

@@ -26,7 +26,11 @@ def classifier(model: CnapsModel, config: CnapsConfig) -> CnapsModel:
     variant = "plain" if config.variant == "plus" else config.variant
     size = model.backbone.info.image_size
     head_alone = replace(config, adaptation="none", variant=variant, image_size=size)
-    return make_model(head_alone, model.backbone)
+    head = make_model(head_alone, model.backbone).to(model.device)
+    # What was learned beyond the features, such as the temperature of the responsibilities, is taken along.
+    learned = {name: value for name, value in model.state_dict().items() if name in head.state_dict()}
+    head.load_state_dict(learned, strict=False)
+    return head
 
 
 @torch.no_grad()

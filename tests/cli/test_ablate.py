@@ -190,7 +190,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         (("metric", "--weights", "feot=none"), "has no row 'feot' to give weights to"),
         (("metric", "--adaptation", "film"), "no adaptation weights of simple"),
         (("queries", "--specs", tmp_path), "but mini-imagenet has a test split of its own"),
-        (("everything",), "is not one of 'metric', 'gmm'"),
+        (("everything",), "is not one of 'adaptation', 'metric', 'gmm'"),
     ):
         result = invoke(tmp_path, "ablate", *arguments)
         assert result.exit_code in (1, 2), arguments

@@ -189,7 +189,7 @@ def test_what_a_person_sees(tmp_path: Path, images: Path) -> None:
     toml = recipe(tmp_path, images)
     result = run(metatrain, toml, "--out", tmp_path, "--tasks", 4, "--device", "cpu")
     assert result.exit_code == 0, result.output
-    assert "packing 64 images" in result.stderr
+    assert ": 64 images" in result.stderr
     assert "after 0 tasks: validation" in result.stderr
     assert "4 of 4 tasks: loss" in result.stderr
     assert "tasks/s" in result.stderr

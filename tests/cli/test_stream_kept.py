@@ -44,4 +44,4 @@ def test_where_nothing_is_embedded_nothing_can_be_kept(tmp_path: Path) -> None:
     more = ("--model", "ewc", "--baseline-on", "network", "--keep-features", str(tmp_path))
     result = stream(tmp_path, *more)
     assert result.exit_code == 1
-    assert "--keep-features is for what embeds images; ewc on network does not" in result.output
+    assert "--keep-features is for models that embed images; ewc on network does not" in result.output

@@ -153,7 +153,7 @@ def test_specifications_go_to_the_sources_of_an_ablation_that_take_them(
 ) -> None:
     given: dict[str, Path | None] = {}
 
-    def noted(name: str, _shapes: object, *, specs: Path | None) -> str:
+    def noted(name: str, _shapes: object, *, specs: Path | None, download: bool) -> str:
         given[name] = specs
         return name
 

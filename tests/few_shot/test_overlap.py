@@ -72,7 +72,7 @@ def test_a_set_is_known_by_any_of_its_names(divided: Path) -> None:
 def test_shipped_weights_say_what_they_were_trained_on() -> None:
     adapted, frozen = load_model("simple"), load_model("simple", adaptation="none")
     assert adapted.trained_on is not None
-    assert adapted.trained_on["mini-imagenet"] == TrainedOn("train", 64)
-    assert adapted.trained_on["dtd"].split == "TRAIN"
+    assert adapted.trained_on["mini-imagenet"] == TrainedOn("train", 53)
+    assert adapted.trained_on["cu_birds"].split == "TRAIN"
     assert "mscoco" not in adapted.trained_on
     assert frozen.trained_on == {}

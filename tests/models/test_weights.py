@@ -238,7 +238,7 @@ class TestLoadModel:
     def test_unknown_words(self) -> None:
         with pytest.raises(BadInputError, match="unknown model 'simpler'"):
             load_model("simpler")  # type: ignore[arg-type]
-        with pytest.raises(BadInputError, match="device 'abacus' cannot be used"):
+        with pytest.raises(BadInputError, match="device 'abacus': cannot be used"):
             load_model(device="abacus")
 
     def test_what_it_says_of_untrained_weights(self) -> None:

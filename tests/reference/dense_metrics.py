@@ -50,6 +50,8 @@ SIMILARITIES: dict[str, Similarity] = {
     "cosine": cosine,
     "dot": dot,
     "gmm": gmm,
+    "fit-qda": gmm,
+    "fit-lda": lambda z, mu, q: mahalanobis(z, mu, q) / 2,
 }
 
 
