@@ -140,5 +140,9 @@ def _origin(file: WeightFile) -> str:
         return f"imported from {training['imported_from']}"
     said = f"trained on {training['tasks']:,} tasks" if "tasks" in training else "trained"
     validation = training.get("validation", {})
-    means = [f"{kind} {100 * fmean(scores.values()):.1f}" for kind, scores in (validation or {}).items()]
+    means = [
+        f"{kind} {100 * fmean(scores.values()):.1f}"
+        for kind in ("own", "static", "swapped", "frozen")
+        if (scores := (validation or {}).get(kind))
+    ]
     return f"{said}, validation {', '.join(means)}" if means else said

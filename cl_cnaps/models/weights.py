@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
+from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.backbones import load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
@@ -199,6 +200,11 @@ def _load(file: WeightFile, changes: Mapping[str, Any]) -> tuple[CnapsModel, Wei
             f"{file.path.name} is damaged: its content does not match the digest in its metadata"
         )
     config = replace(file.config, **changes)
+    if config.metric in FIT_RULES and config.metric != file.config.metric:
+        raise MissingDataError(
+            f"the metric {config.metric} has weights of its own, which {file.path.name} does not have: train them "
+            f"with a recipe such as benchmarks/training/{config.metric}-efficientnet-lite0.toml, and give that file"
+        )
     if config.adaptation == "none":
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(_TASK_PARTS)}
     backbone = load_backbone(

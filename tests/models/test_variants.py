@@ -251,3 +251,8 @@ class TestWeights:
         """So that they are the same, to their digest, as before there were any."""
         assert "variant" not in json.loads(read_metadata(files["transductive"])["config"])
         assert json.loads(read_metadata(files["plus"])["config"])["variant"] == "plus"
+
+
+def test_fit_needs_weights_that_were_trained_for_it() -> None:
+    with pytest.raises(MissingDataError, match="fit-lda has weights of its own"):
+        load_model("simple", metric="fit-lda")
