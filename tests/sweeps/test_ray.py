@@ -104,7 +104,7 @@ def run_recipe(tmp_path: Path, out: str, *options: str) -> list[dict[str, Any]]:
 
 def numbers(record: Record) -> tuple[Any, ...]:
     """All that a record says, apart from when, where and how fast it was made."""
-    heads = [{**head, "seconds": None} for head in record.summary["heads"]]
+    heads = [{**row, "seconds": None} for row in record.summary["rows"]]
     return record.config, (record.path / "accuracy.csv").read_bytes(), {**record.summary, "heads": heads}
 
 
