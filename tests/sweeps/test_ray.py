@@ -104,8 +104,8 @@ def run_recipe(tmp_path: Path, out: str, *options: str) -> list[dict[str, Any]]:
 
 def numbers(record: Record) -> tuple[Any, ...]:
     """All that a record says, apart from when, where and how fast it was made."""
-    heads = [{**row, "seconds": None} for row in record.summary["rows"]]
-    return record.config, (record.path / "accuracy.csv").read_bytes(), {**record.summary, "heads": heads}
+    rows = [{**row, "seconds": None} for row in record.summary["rows"]]
+    return record.config, (record.path / "accuracy.csv").read_bytes(), {**record.summary, "rows": rows}
 
 
 def test_results_equal_those_of_local_processes_to_the_last_digit(nodes: Nodes, tmp_path: Path) -> None:
