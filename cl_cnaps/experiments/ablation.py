@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
+import torch
+
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.experiments.base import Row, Summary, load
+from cl_cnaps.experiments.base import Context, Row, Summary, Unit, load
 from cl_cnaps.experiments.few_shot import Cell, Known, Method, TaskExperiment
 from cl_cnaps.experiments.options import AblationOptions
 from cl_cnaps.few_shot.ablations import (
@@ -22,10 +25,18 @@ from cl_cnaps.few_shot.ablations import (
     usual_steps,
 )
 from cl_cnaps.few_shot.meta_dataset import GROUPS
-from cl_cnaps.few_shot.targets import Target
+from cl_cnaps.few_shot.run import encode_tasks, with_packed_images
+from cl_cnaps.few_shot.targets import Target, TargetSet
+from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.loading import LoadedModel, shipped
+from cl_cnaps.models.modulations import film_distance
 from cl_cnaps.records.record import Record, readable_record, record_folders
+
+ENCODED_TASKS = 30
+"""Of each data set, whose task encodings the ablation of the adaptation keeps."""
+IDENTITY = "identity"
+"""What stands for no FiLM among the modulations of data sets."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,30 @@ class AblationExperiment(TaskExperiment):
             **self.task_identity,
         }
 
+    def units(self) -> list[Unit]:
+        """Return the units of the rows, then those of the task encodings."""
+        return [*super().units(), *(unit for unit, _, _ in self._encoded())]
+
+    def _encoded(self) -> list[tuple[Unit, Target, TargetSet]]:
+        """The tasks whose encodings are kept: some of each data set, where the adaptation is ablated."""
+        targets = self.targets if self.config.which == "adaptation" else ()
+        steps = min(self.config.tasks, ENCODED_TASKS)
+        return [(Unit(f"encodings {of.name}", steps), t, of) for t in targets for of in t.sets]
+
+    def run(self, units: Sequence[Unit], context: Context) -> Iterator[tuple[Unit, Any]]:
+        """Yield the cells of each unit, then the task encodings."""
+        keys = {unit.key for unit in units}
+        yield from super().run(units, context)
+        left = [one for one in self._encoded() if one[0].key in keys]
+        with Workers(self.methods[0].loaded.model, context.workers if left else 0) as pool:
+            for unit, target, of in left:
+                images = with_packed_images(of.tasks_of, pool.model.backbone.info.image_size)
+                found = encode_tasks(
+                    pool, of.tasks_of, images, target.shapes[0], tasks=unit.steps, seed=self.config.seed
+                )
+                context.progress.show(f"{of.title}: task encodings", unit.steps)
+                yield unit, found
+
     def known(self, out: Path) -> Known:
         """Return the cells of evaluations and ablations under `out`; with class recall where the ablation needs it."""
         recall = self.config.which == "shots"
@@ -95,13 +130,24 @@ class AblationExperiment(TaskExperiment):
         """Gather the cells of each row, and their means over data sets."""
         cells: dict[str, list[dict[str, Any]]] = {method.key: [] for method in self.methods}
         keys = iter([m.key for p in self._pieces() for m in p.methods for _ in p.target.shapes])
-        for result in results:
+        n_pieces = len(super().units())
+        for result in results[:n_pieces]:
             for cell in result:
                 cells[next(keys)].append(cell)
         named = [key for key in cells if not self.rows[key].of_grid]
         tables = {"episodes": _named(cells, named, "episodes")}
         if self.config.which == "shots":
             tables["recall"] = _named(cells, named, "recall")
+        if encoded := self._encoded():
+            encodings = {
+                of.name: found for (_, _, of), found in zip(encoded, results[n_pieces:], strict=True)
+            }
+            tables["encodings"] = [
+                {"data_set": name, "episode": i} | {f"e{n}": number for n, number in enumerate(encoding)}
+                for name, of_set in encodings.items()
+                for i, encoding in enumerate(of_set)
+            ]
+            tables["film_distances"] = _film_distances(self.methods[0].loaded, encodings)
         return Summary(
             rows=[self._row(method, cells[method.key]) for method in self.methods],
             tables=tables,
@@ -127,6 +173,21 @@ class AblationExperiment(TaskExperiment):
             "averages": _averages(results),
             "reused": sorted({cell["reused"] for cell in cells if cell["reused"]}),
         }
+
+
+@torch.no_grad()
+def _film_distances(loaded: LoadedModel, encodings: Mapping[str, Sequence[Sequence[float]]]) -> list[Row]:
+    """Return how far the FiLM of data sets' mean encodings are from each other and from no FiLM, pair by pair."""
+    model = loaded.model
+    films = {
+        name: model.adapt(torch.tensor(of_set, dtype=model.dtype, device=model.device).mean(dim=0))
+        for name, of_set in encodings.items()
+    }
+    films[IDENTITY] = model.adapt(None)
+    return [
+        {"first": one, "second": other, "distance": float(f"{film_distance(films[one], films[other]):.4g}")}
+        for one, other in combinations(films, 2)
+    ]
 
 
 def _averages(results: Sequence[Row]) -> dict[str, Row]:

@@ -176,16 +176,47 @@ class ScoreTasks:
         return support, query
 
     def _embedded(self, model: CnapsModel, episode: Episode, labels: Tensor) -> tuple[Tensor, Tensor]:
-        support, query = (self._images(model, episode, query=query) for query in (False, True))
+        support, query = (_images(self.source, model, episode, query=query) for query in (False, True))
         return task_features(model, support, labels, query)
 
-    def _images(self, model: CnapsModel, episode: Episode, *, query: bool) -> Tensor:
-        rows, size = episode.query if query else episode.support, model.backbone.info.image_size
-        parts = [
-            self.source.images(SPLIT, name, rows[rows[:, 0] == position, 1].tolist(), size)
-            for position, name in enumerate(episode.class_names)
-        ]
-        return torch.cat(parts)
+
+@dataclass
+class EncodeTasks:
+    """Work: the task encodings of a range of indices, with four significant digits."""
+
+    sampler: EpisodeSampler
+    source: Source
+
+    @torch.no_grad()
+    def __call__(self, model: CnapsModel, unit: range) -> list[list[float]]:
+        """Encode the tasks of these indices; the query images are read for a model that encodes them."""
+        encodings = []
+        for episode in map(self.sampler.episode, unit):
+            support = _images(self.source, model, episode, query=False)
+            uses = model.uses_queries_to_encode
+            query = _images(self.source, model, episode, query=True) if uses else None
+            encoding = model.encode(support, torch.tensor(episode.support[:, 0]), query)
+            if encoding is None:
+                raise BadInputError("a model without adaptation has no task encoding")
+            encodings.append([float(f"{number:.4g}") for number in encoding.tolist()])
+        return encodings
+
+
+def encode_tasks(
+    workers: Workers, tasks_of: EvaluationSet, images: Source, shape: TaskShape, *, tasks: int, seed: int
+) -> list[list[float]]:
+    """Return the encodings of the tasks 0 to `tasks` - 1 by the workers' model."""
+    work = EncodeTasks(make_sampler(tasks_of, shape, seed), images)
+    return [one for chunk in workers.each(work, _chunks(tasks, workers.count)) for one in chunk]
+
+
+def _images(source: Source, model: CnapsModel, episode: Episode, *, query: bool) -> Tensor:
+    rows, size = episode.query if query else episode.support, model.backbone.info.image_size
+    parts = [
+        source.images(SPLIT, name, rows[rows[:, 0] == position, 1].tolist(), size)
+        for position, name in enumerate(episode.class_names)
+    ]
+    return torch.cat(parts)
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
-from cl_cnaps.metrics.intervals import mean_difference
+from cl_cnaps.metrics.intervals import Array, mean_difference
 from cl_cnaps.metrics.recall import RecallPoint, recall_points
 from cl_cnaps.report.few_shot import data_set_notes, data_set_words, paper_average, task_headline
 from cl_cnaps.report.labels import ABSENT, adaptation_words, count, paper_cell, percent
@@ -22,6 +23,7 @@ from cl_cnaps.report.table import Column, Table, TableRow, words
 from cl_cnaps.report.view import Headline, Row, View
 
 BASES: Mapping[str, str] = {
+    "adaptation": "own",
     "metric": "mahalanobis",
     "gmm": "simple",
     "transduction": "simple",
@@ -60,7 +62,8 @@ class Difference:
     mean: float
     half: float | None
     """Of the 95 % interval over tasks; None where a data set has a single one."""
-    by_data_set: Mapping[str, float]
+    by_data_set: Mapping[str, tuple[float, float | None]]
+    """Mean and half of its interval."""
 
 
 @dataclass(frozen=True)
@@ -165,22 +168,54 @@ class AblationView(View):
         """Of every row whose tasks are listed, but the base; none where nothing is the base."""
         if self.base is None:
             return []
-        tasks: dict[str, dict[str, dict[str, float]]] = {}
-        for line in self.record.table("episodes"):
-            of_row = tasks.setdefault(line["row"], {})
-            of_row.setdefault(line["data_set"], {})[line["episode"]] = float(line["accuracy"])
-        base, found = tasks[BASES[self.which]], []
+        tasks = pd.DataFrame(self.record.table("episodes")).astype({"accuracy": float})
+        rows = tasks.pivot(index=["data_set", "episode"], columns="row", values="accuracy")
+        found = []
         for row in self.rows:
-            if row["row"] != BASES[self.which] and row["row"] in tasks:
-                gaps = {
-                    name: np.array([accuracy - base[name][task] for task, accuracy in of.items()])
-                    for name, of in tasks[row["row"]].items()
-                }
-                means = {name: float(gap.mean()) for name, gap in gaps.items()}
-                found.append(
-                    Difference(row["row"], row["title"], *mean_difference(list(gaps.values())), means)
+            if row["row"] != BASES[self.which] and row["row"] in rows:
+                gaps = (
+                    (rows[row["row"]] - rows[BASES[self.which]])
+                    .dropna()
+                    .groupby(level="data_set", sort=False)
                 )
+                each = {str(name): gap.to_numpy() for name, gap in gaps}
+                means = {name: mean_difference([gap]) for name, gap in each.items()}
+                overall = mean_difference(list(each.values()))
+                found.append(Difference(row["row"], row["title"], *overall, means))
         return found
+
+    def encodings(self) -> tuple[list[str], Array]:
+        """Return the title of the data set of each task whose encoding the record has, and the encodings T x 64."""
+        table = pd.DataFrame(self.record.table("encodings"))
+        titles = {one["data_set"]: data_set_words(one) for one in self.rows[0]["results"]}
+        numbers = table.drop(columns=["data_set", "episode"]).to_numpy(dtype=np.float64)
+        if not np.isfinite(numbers).all():
+            raise BadInputError(f"{self.path}: a task encoding is no finite number")
+        return [titles[name] for name in table["data_set"]], numbers
+
+    def film_distances(self) -> tuple[list[str], Array]:
+        """Return the titles of data sets, with no FiLM last, and how far their modulations are apart."""
+        table = self.record.table("film_distances")
+        titles = {one["data_set"]: data_set_words(one) for one in self.rows[0]["results"]}
+        names = list(dict.fromkeys(name for line in table for name in (line["first"], line["second"])))
+        apart = np.zeros((len(names), len(names)))
+        for line in table:
+            i, j = names.index(line["first"]), names.index(line["second"])
+            apart[i, j] = apart[j, i] = float(line["distance"])
+        if not np.isfinite(apart).all():
+            raise BadInputError(f"{self.path}: a distance is no finite number")
+        return [titles.get(name, "no FiLM") for name in names], apart
+
+    def film_ratio(self) -> tuple[float, float]:
+        """Return the mean distance of FiLM between data sets, and from no FiLM."""
+        _, apart = self.film_distances()
+        of_sets = apart[:-1, :-1][np.triu_indices(len(apart) - 1, k=1)]
+        return float(of_sets.mean()) if len(of_sets) else 0.0, float(apart[-1, :-1].mean())
+
+    @property
+    def has_encodings(self) -> bool:
+        """Whether the record has task encodings and distances of modulations."""
+        return all((self.path / f"{name}.csv").is_file() for name in ("encodings", "film_distances"))
 
     def notes(self, *, data_sets: bool = True) -> list[str]:
         """What a reader must know, most important first; what holds of each data set may be left out."""
@@ -188,6 +223,8 @@ class AblationView(View):
         said = [_weights(self)]
         if rows[0]["adaptation"] == "none" and self.which in _FROZEN:
             said.append(_FROZEN[self.which])
+        if self.which == "adaptation":
+            said += _modulations(self)
         if self.which == "metric":
             said.append(
                 "Root Riemannian decides as squared Mahalanobis does with the same weights; it differs in training. "
@@ -218,6 +255,8 @@ class AblationView(View):
             tables = [_shots(self), *_differences(self)]
         elif self.which == "queries":
             tables = [_queries(self)]
+        elif self.which == "adaptation":
+            tables = [_by_data_set(self)]
         else:
             rows = self.printed_rows
             tables = [table for domain in _DOMAINS if (table := _domain(rows, domain)) is not None]
@@ -249,7 +288,7 @@ class AblationView(View):
 
     @classmethod
     def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw the refinement grid, recall against shots, accuracy against queries; the others are tables."""
+        """Draw the charts of ablations that have some: encodings, the grid, recall against shots, queries."""
         from cl_cnaps.report.plots.ablation import draw_ablations
 
         return draw_ablations(views, folder, formats=formats)
@@ -280,7 +319,7 @@ def _weights(view: AblationView) -> str:
         whose = f"All rows have the same weights: {next(iter(sources))}."
     else:
         whose = "Weights: " + "; ".join(f"{source} ({', '.join(t)})" for source, t in sources.items()) + "."
-    if view.which in ("shots", "queries", "refinement"):
+    if view.which in ("adaptation", "shots", "queries", "refinement"):
         return whose
     return f"{whose} Rows that share weights differ at test time alone; the paper trained each."
 
@@ -297,11 +336,50 @@ def _differences(view: AblationView, printed: Sequence[str] | None = None) -> li
         return []
     sets = {one["data_set"]: data_set_words(one) for one in view.rows[0]["results"]}
     lines = [
-        [one.title, _signed(one.mean, one.half), *(_signed(one.by_data_set[name]) for name in sets)]
+        [one.title, _signed(one.mean, one.half), *(_signed(one.by_data_set[name][0]) for name in sets)]
         for one in found
     ]
     caption = f"difference to {view.base} on the same tasks, points"
     return [_table(caption, ["mean", *sets.values()], lines)]
+
+
+def _by_data_set(view: AblationView) -> Table:
+    """The modulations on each data set, and how far own is above each of the others on the same tasks."""
+    gaps = {one.row: one for one in view.differences()}
+    rows = {row["row"]: row for row in view.rows}
+    others = [key for key in rows if key in gaps]
+    lines = []
+    for place, one in enumerate(view.rows[0]["results"]):
+        cells = [row["results"][place]["accuracy"] for row in rows.values()]
+        means = [gaps[key].by_data_set[one["data_set"]] for key in others]
+        lines.append(
+            [
+                data_set_words(one),
+                *(percent(cell["mean"], cell["ci95"]) for cell in cells),
+                *(_signed(-mean, half) for mean, half in means),
+            ]
+        )
+    overall = [percent(row["averages"]["all"]["accuracy"]) for row in rows.values()]
+    lines.append(["mean", *overall, *(_signed(-gaps[key].mean, gaps[key].half) for key in others)])
+    columns = [row["title"] for row in rows.values()] + [
+        f"own - {rows[key]['title'].lower()}" for key in others
+    ]
+    return _table("accuracy, %, and what own FiLM brings on the same tasks, points", columns, lines)
+
+
+def _modulations(view: AblationView) -> list[str]:
+    """What the columns are, and how far FiLM moves between data sets."""
+    said = [
+        "Own: FiLM from each task's encoding. Static: from one encoding, the mean of the training sources. Swapped: "
+        "from that of the training source farthest from the task. Frozen: no FiLM."
+    ]
+    if view.has_encodings:
+        between, moved = view.film_ratio()
+        said.append(
+            f"FiLM of data sets is {between:.3f} apart on average (root mean square over gammas and betas), and "
+            f"{moved:.3f} from no FiLM."
+        )
+    return said
 
 
 def _signed(mean: float, half: float | None = None) -> str:

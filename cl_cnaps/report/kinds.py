@@ -60,7 +60,8 @@ def draw_records(
         drawn += draw(views, folder, formats)
     if not drawn:
         raise BadInputError(
-            "there is nothing to draw: of ablations, refinement, shots and queries have charts, the others tables"
+            "there is nothing to draw: of ablations, adaptation, refinement, shots and queries have charts, "
+            "the others tables"
         )
     return drawn
 

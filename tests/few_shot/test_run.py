@@ -15,7 +15,7 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.frozen import FeatureRows, constant_film
 from cl_cnaps.few_shot import run
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.run import Outcome, ScoreTasks, run_tasks, with_packed_images
+from cl_cnaps.few_shot.run import Outcome, ScoreTasks, encode_tasks, run_tasks, with_packed_images
 from cl_cnaps.few_shot.scoring import query_logits, score
 from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import Workers
@@ -57,6 +57,24 @@ def test_results_are_the_same_for_any_number_of_workers(coloured: EvaluationSet,
             with pytest.raises(BadInputError, match="episode index"):
                 list(pool.each(work, [range(-1, 0)]))
     assert [one.index for one in here[0].scores] == list(range(6))
+
+
+@pytest.mark.parametrize("name", ["simple", "transductive"])
+def test_encodings_are_those_that_the_tasks_are_adapted_by(coloured: EvaluationSet, name: str) -> None:
+    model = small_model(name)
+    images = with_packed_images(coloured, model.backbone.info.image_size)
+    with Workers(model, 0) as pool:
+        found = encode_tasks(pool, coloured, images, SHAPES[0], tasks=2, seed=5)
+    episode = make_sampler(coloured, SHAPES[0], seed=5).episode(1)
+    size, parts = model.backbone.info.image_size, []
+    for rows in (episode.support, episode.query):
+        of_class = (rows[rows[:, 0] == position, 1].tolist() for position in range(episode.way))
+        pairs = zip(episode.class_names, of_class, strict=True)
+        parts.append(torch.cat([images.images("test", *pair, size) for pair in pairs]))
+    with torch.no_grad():
+        encoding = model.encode(parts[0], torch.tensor(episode.support[:, 0]), parts[1])
+    assert encoding is not None
+    assert found[1] == pytest.approx(encoding.tolist(), rel=1e-3)
 
 
 def test_fewer_tasks_are_the_first_of_more(coloured: EvaluationSet) -> None:

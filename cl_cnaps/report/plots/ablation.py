@@ -1,4 +1,4 @@
-"""Charts of ablations: the refinement grid, recall against shots, accuracy against queries."""
+"""Charts of ablations: task encodings, FiLM distances, the refinement grid, recall against shots, and queries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,25 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from cl_cnaps.metrics.intervals import Array
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.plots.few_shot import queries_by_method, recall_by_method
-from cl_cnaps.report.plots.style import FORMATS, SMALL_SIZE, chart_settings, ink_on, new_figure, save
+from cl_cnaps.report.plots.style import (
+    FORMATS,
+    GRID,
+    INK,
+    MARKERS,
+    OKABE_ITO,
+    SMALL_SIZE,
+    chart_settings,
+    ink_on,
+    line_legend,
+    new_figure,
+    save,
+)
 
 
 def draw_ablations(
@@ -21,11 +35,82 @@ def draw_ablations(
     paths = []
     with chart_settings():
         for record in records:
-            if record.which in _CHARTS:
-                stem, draw = _CHARTS[record.which]
-                alone = sum(other.which == record.which for other in records) == 1
+            alone = sum(other.which == record.which for other in records) == 1
+            for stem, draw in figures_of(record).items():
                 paths += save(draw(record), folder, stem if alone else f"{stem}-{record.record.id}", formats)
     return paths
+
+
+def figures_of(record: AblationView) -> Mapping[str, Callable[[AblationView], Figure]]:
+    """Return what an ablation's figures are called and how they are drawn; none where a table says it better."""
+    if record.which == "adaptation" and not record.has_encodings:
+        return {}
+    return _CHARTS.get(record.which, {})
+
+
+def encodings_figure(record: AblationView) -> Figure:
+    """Task encodings in two dimensions (PCA), coloured by data set: tasks of one kind lie together if it is encoded."""
+    titles, encodings = record.encodings()
+    centred = encodings - encodings.mean(axis=0)
+    left, spread, _ = np.linalg.svd(centred, full_matrices=False)
+    points = (left * spread)[:, :2]
+    share = spread**2 / max(float((spread**2).sum()), 1e-12)
+    names = list(dict.fromkeys(titles))
+    figure = new_figure(7.6, 4.4, ["Task encodings", record.shared[1]])
+    axes = figure.subplots()
+    for number, name in enumerate(names):
+        mine = points[[title == name for title in titles]]
+        colour = OKABE_ITO[number % len(OKABE_ITO)]
+        hollow = number >= len(OKABE_ITO)
+        axes.scatter(
+            mine[:, 0],
+            mine[:, 1] if points.shape[1] > 1 else np.zeros(len(mine)),
+            s=26,
+            marker=MARKERS[number % len(MARKERS)],
+            facecolors="none" if hollow else colour,
+            edgecolors=colour if hollow else "white",
+            linewidths=1.3 if hollow else 0.5,
+            label=name,
+        )
+    for axis, part, set_label in ((0, share[:1], axes.set_xlabel), (1, share[1:2], axes.set_ylabel)):
+        set_label(f"component {axis + 1} ({100 * float(part.sum()):.0f} % of the variance)")
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    line_legend(figure, f"{len(titles) // len(names)} tasks of each data set")
+    return figure
+
+
+def distances_figure(record: AblationView) -> Figure:
+    """How far the FiLM of data sets are apart, and from no FiLM: the mean encoding of each gives its FiLM."""
+    names, apart = record.film_distances()
+    side = 0.52 * len(names)
+    figure = new_figure(side + 2.9, side + 1.5, ["Distance of FiLM between data sets", record.shared[1]])
+    axes = figure.subplots()
+    largest = float(apart.max()) or 1.0
+    axes.imshow(apart, cmap=matplotlib.colormaps["viridis"], vmin=0, vmax=largest, aspect="equal")
+    _write_cells(axes, apart, 0.0, largest, ".3f")
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), names)
+    for edge in (axes.axhline, axes.axvline):
+        edge(len(names) - 1.5, color="white", linewidth=2.5)
+    axes.tick_params(length=0, labelsize=SMALL_SIZE)
+    axes.spines[:].set_visible(False)
+    between, moved = record.film_ratio()
+    means = f"between data sets {between:.3f}, from no FiLM {moved:.3f} on average"
+    figure.supxlabel(f"root mean square over gammas and betas; {means}", fontsize=SMALL_SIZE, color=INK)
+    return figure
+
+
+def _write_cells(axes: Axes, cells: Array, low: float, high: float, form: str) -> None:
+    """Write every finite number in its cell, in an ink that can be read there."""
+    scale = matplotlib.colormaps["viridis"]
+    for row, column in np.argwhere(~np.isnan(cells)).tolist():
+        value = float(cells[row, column])
+        ink = ink_on(scale((value - low) / (high - low)))
+        axes.text(
+            column, row, format(value, form), ha="center", va="center", fontsize=SMALL_SIZE - 1, color=ink
+        )
 
 
 def _recall_figure(record: AblationView) -> Figure:
@@ -53,12 +138,7 @@ def grid_figure(record: AblationView) -> Figure:
     spare = max(0.0, _LEAST_SPAN - float(np.nanmax(cells) - np.nanmin(cells))) / 2
     low, high = float(np.nanmin(cells)) - spare, float(np.nanmax(cells)) + spare
     image = axes.imshow(cells, cmap=scale, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
-    for place in np.argwhere(~np.isnan(cells)).tolist():
-        value = float(cells[place[0], place[1]])
-        ink = ink_on(scale((value - low) / (high - low)))
-        axes.text(
-            place[1], place[0], f"{value:.1f}", ha="center", va="center", fontsize=SMALL_SIZE, color=ink
-        )
+    _write_cells(axes, cells, low, high, ".1f")
     axes.set_xticks(range(len(most)), [str(steps) for steps in most])
     axes.set_yticks(range(len(least)), [str(steps) for steps in least])
     axes.set_xlabel("most steps of refinement")
@@ -69,9 +149,10 @@ def grid_figure(record: AblationView) -> Figure:
     return figure
 
 
-_CHARTS: Mapping[str, tuple[str, Callable[[AblationView], Figure]]] = {
-    "refinement": ("grid", grid_figure),
-    "shots": ("recall", _recall_figure),
-    "queries": ("queries", _queries_figure),
+_CHARTS: Mapping[str, Mapping[str, Callable[[AblationView], Figure]]] = {
+    "adaptation": {"encodings": encodings_figure, "film-distances": distances_figure},
+    "refinement": {"grid": grid_figure},
+    "shots": {"recall": _recall_figure},
+    "queries": {"queries": _queries_figure},
 }
-"""What the file is called and how it is drawn, of ablations that have a chart."""
+"""What the files are called and how they are drawn, of ablations that have charts."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cl_cnaps.active.protocol import SHORT, Protocol
 from cl_cnaps.few_shot.ablations import ABLATIONS, QUERIES
@@ -103,9 +106,17 @@ def active(
 
 
 def ablation(
-    out: Path, which: str = "metric", rows: Collection[str] | None = None, title: str = "ImageNet"
+    out: Path,
+    which: str = "metric",
+    rows: Collection[str] | None = None,
+    title: str = "ImageNet",
+    more: Sequence[str] = (),
 ) -> Record:
-    """An ablation with all its rows, or some; one data set, but for `queries` 5-way 1-shot tasks of mini-ImageNet."""
+    """An ablation with all its rows, or some; one data set, but for `queries` 5-way 1-shot tasks of mini-ImageNet.
+
+    `more` are the titles of further data sets.
+    """
+    titles = {"ilsvrc_2012": title} | {name.lower(): name for name in more}
     found, recall = [], []
     methods = [method for method in ABLATIONS[which] if rows is None or method.key in rows]
     for place, method in enumerate(methods):
@@ -113,6 +124,8 @@ def ablation(
         cited = None if place else {"mean": 51.3, "interval": 1.1, "label": "tab:some"}
         plain = entry(data_set="ilsvrc_2012", title=title, domain="in", shape="variable", paper=cited)
         shapes = [{"queries": queries, **QUERY_TASKS} for queries in QUERIES] if which == "queries" else [{}]
+        if more:
+            shapes = [{"data_set": name, "title": words} for name, words in titles.items()]
         results = [
             plain | {"accuracy": {"mean": mean + i / 1000, "ci95": 0.01}} | shape
             for i, shape in enumerate(shapes)
@@ -135,12 +148,32 @@ def ablation(
         ]
     summary = {"verb": "ablate", "name": which, "rows": found, "missing": [{"title": "Fungi"}]}
     episodes = [
-        {"row": row["row"], "data_set": "ilsvrc_2012", "episode": i, "accuracy": 0.5 + place / 100}
+        {"row": row["row"], "data_set": name, "episode": i, "accuracy": 0.5 + place / 100 + i * place / 1000}
         for place, row in enumerate(found)
+        for name in titles
         for i in range(2)
     ]
     tables = {"episodes": episodes} | ({"recall": recall} if which == "shots" else {})
+    if which == "adaptation":
+        tables |= _encoded(list(titles))
     return _write(out, "ablate", which, {"which": which, "title": title}, summary, tables)
+
+
+def _encoded(names: Sequence[str]) -> dict[str, Any]:
+    """Encodings of tasks that lie around a point for each data set, and distances between neighbours of 0.01."""
+    draw = np.random.default_rng(0)
+    centres = 3 * draw.standard_normal((len(names), 64))
+    encodings = [
+        {"data_set": name, "episode": i} | {f"e{n}": x for n, x in enumerate(centre + draw.standard_normal(64))}
+        for name, centre in zip(names, centres, strict=True)
+        for i in range(20)
+    ]
+    places = {name: 0.01 * place for place, name in enumerate(names)} | {"identity": 0.1}
+    distances = [
+        {"first": one, "second": other, "distance": abs(places[one] - places[other])}
+        for one, other in combinations(places, 2)
+    ]
+    return {"encodings": encodings, "film_distances": distances}
 
 
 def _write(
