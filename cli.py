@@ -1,6 +1,6 @@
 """Launcher: `python cli.py ...` is `cl-cnaps ...`."""
 
-from cl_cnaps.commands.main import main
+from cl_cnaps.commands import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -170,4 +170,5 @@ def print_views(views: Sequence[View], figures: Sequence[Path]) -> None:
 
 COMMANDS: Mapping[str, click.Command] = {verb: _command(verb) for verb in OPTIONS}
 """By verb."""
+stream, evaluate, active, ablate = COMMANDS.values()
 RUN_OPTIONS = tuple(_RUN_OPTIONS)

@@ -1,29 +1,54 @@
-"""The `cl-cnaps` command: its verbs, and how errors reach a person."""
+"""The `cl-cnaps` command: its verbs, and how each of them ends."""
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
+import os
+import shlex
+import signal
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from cl_cnaps import __version__
-from cl_cnaps.commands.bench import bench
-from cl_cnaps.commands.data import data
-from cl_cnaps.commands.experiments import COMMANDS
-from cl_cnaps.commands.learn import learn
-from cl_cnaps.commands.metatrain import metatrain
-from cl_cnaps.commands.plot import plot
-from cl_cnaps.commands.predict import predict
-from cl_cnaps.commands.pretrain import pretrain
-from cl_cnaps.commands.report import report
-from cl_cnaps.commands.sweep import sweep
-from cl_cnaps.commands.weights import weights
 from cl_cnaps.errors import ClCnapsError, printable
+
+_VERBS = {
+    **dict.fromkeys(("stream", "evaluate", "active", "ablate"), "experiments"),
+    **{verb: verb for verb in ("learn", "predict", "sweep", "metatrain", "pretrain", "plot", "report")},
+    **{verb: verb for verb in ("data", "weights", "bench")},
+}
+"""The verbs and their modules, in the order of the help; a module is loaded when its verb is used."""
+EXIT_INTERRUPTED = 130
+"""After Ctrl-C or SIGTERM, from every verb."""
+_IMPATIENT = 1.0
+"""Seconds after which another signal is a person's second one; launchers pass on the first one twice."""
 
 
 class _Verbs(click.Group):
     """A group that prints every error as one line instead of a traceback."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the verbs."""
+        return [*_VERBS, *(name for name in self.commands if name not in _VERBS)]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return a verb; its module is loaded now."""
+        if name in _VERBS and name not in self.commands:
+            module = importlib.import_module(f"cl_cnaps.commands.{_VERBS[name]}")
+            self.add_command(getattr(module, name))
+        return super().get_command(context, name)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command; Ctrl-C and SIGTERM end it in order."""
+        with _interruptible():
+            return super().main(*args, **kwargs)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Refuse empty arguments, which are variables of the shell that are not set: none means anything here."""
@@ -33,6 +58,7 @@ class _Verbs(click.Group):
                 raise click.UsageError(
                     f"an argument is empty ({name}): is a variable of the shell not set?", context
                 )
+        context.meta["line"] = list(args)
         return super().parse_args(context, args)
 
     def invoke(self, context: click.Context) -> Any:
@@ -40,6 +66,11 @@ class _Verbs(click.Group):
             return super().invoke(context)
         except ClCnapsError as error:
             raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            _end_children()
+            if os.environ.get("RANK", "0") == "0":  # of processes that torchrun started one
+                click.echo(f"interrupted; {self._how_to_continue(context)}", err=True)
+            raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:  # `cl-cnaps ... | head`
             sys.stderr.close()
             raise SystemExit(141) from None
@@ -56,15 +87,67 @@ class _Verbs(click.Group):
                 line = crash_line(error)
             raise click.ClickException(printable(line)) from error
 
+    def _how_to_continue(self, context: click.Context) -> str:
+        words = ["cl-cnaps", *context.meta["line"]]
+        verb = self.commands[context.invoked_subcommand or ""]
+        can_resume = any(parameter.name == "resume" for parameter in verb.params)
+        if can_resume and context.meta.get("resumable", lambda: True)():
+            words += [] if "--resume" in words else ["--resume"]
+        elif verb.name != "sweep":
+            return f"to start again: {printable(shlex.join(words))}"
+        return f"to continue: {printable(shlex.join(words))}"
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Within this the first Ctrl-C or SIGTERM unwinds the command, and a later one ends the process at once."""
+    first: float | None = None
+
+    def interrupt(*_: Any) -> None:
+        nonlocal first
+        if first is None:
+            first = time.monotonic()
+            raise KeyboardInterrupt
+        if time.monotonic() - first > _IMPATIENT:
+            _end_children()
+            os._exit(EXIT_INTERRUPTED)
+
+    def again(unraisable: Any) -> None:
+        """An interrupt that came in a destructor or callback was lost: send it again a moment later."""
+        nonlocal first
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(unraisable)
+            return
+        first = None
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    hook, sys.unraisablehook = sys.unraisablehook, again
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_children() -> None:
+    """Kill the processes that this one started; what they leave half-written the next run removes."""
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch's loader raises when a process of it ends
+    for child in multiprocessing.active_children():
+        child.kill()
+
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="cl-cnaps")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error that nobody foresaw.")
 def main(debug: bool) -> None:
-    """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and in active learning."""
+    """Simple CNAPS and Transductive CNAPS on streams of tasks, few-shot episodes and in active learning.
 
-
-for _verb in (
-    *COMMANDS.values(), learn, predict, sweep, metatrain, pretrain, plot, report, data, weights, bench,
-):  # fmt: skip
-    main.add_command(_verb)
+    Exit codes of every verb: 0 done; 1 an error, in one line; 2 wrong usage; 130 stopped by Ctrl-C or SIGTERM, with the
+    line that continues; 141 the reader of a pipe went away.
+    """

@@ -14,7 +14,7 @@ from cl_cnaps.commands.display import TrainingDisplay
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
 
-EXIT_WORSE, EXIT_NOT_FINITE, EXIT_INTERRUPTED = 3, 4, 75
+EXIT_WORSE, EXIT_NOT_FINITE = 3, 4
 
 
 @click.command()
@@ -47,7 +47,7 @@ def metatrain(
     Exit codes: 0 finished; 1 error; 2 wrong usage;
       3 stopped, since adapted features were worse than frozen ones at several validations in a row;
       4 stopped before an update by a loss or gradient that is NaN or infinite (see not_finite.json);
-      75 SIGINT or SIGTERM came: saved, go on with --resume.
+      130 stopped by Ctrl-C or SIGTERM: saved, --resume continues.
 
     \b
       cl-cnaps metatrain benchmarks/training/small.toml
@@ -57,6 +57,7 @@ def metatrain(
     from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.building import build_model
+    from cl_cnaps.training.checkpoint import CHECKPOINT
     from cl_cnaps.training.changed_recipe import read_changed_recipe
     from cl_cnaps.training.export import export
     from cl_cnaps.training.metatrain import Ending, MetaTraining
@@ -66,6 +67,7 @@ def metatrain(
     set_up_torch()
     recipe = read_changed_recipe(recipe_file, changes)
     folder = out / "metatrain" / recipe.name
+    options.resumable_from(folder / CHECKPOINT)
     with Ranks.join(device) as ranks, TrainingDisplay(quiet or as_json or not ranks.first) as watch:
         model, start = build_model(recipe)
         if ranks.local_rank:
@@ -91,13 +93,11 @@ def metatrain(
                 more = {"tasks_in_all": training.progress.tasks, "ending": ending.value}
                 files.append(export(folder, more).path)
             _report(training, ending, files, as_json, quiet)
-    codes = {
-        Ending.FINISHED: 0,
-        Ending.WORSE_THAN_FROZEN: EXIT_WORSE,
-        Ending.NOT_FINITE: EXIT_NOT_FINITE,
-        Ending.INTERRUPTED: EXIT_INTERRUPTED,
-    }
-    raise SystemExit(codes[ending])
+    if ending is Ending.INTERRUPTED:
+        raise KeyboardInterrupt
+    raise SystemExit(
+        {Ending.WORSE_THAN_FROZEN: EXIT_WORSE, Ending.NOT_FINITE: EXIT_NOT_FINITE}.get(ending, 0)
+    )
 
 
 def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: bool, quiet: bool) -> None:
@@ -115,7 +115,7 @@ def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: 
         return
     sentence = {
         "finished": "finished",
-        "interrupted": "interrupted and saved; go on with --resume",
+        "interrupted": "interrupted and saved",
         "worse than frozen features": f"stopped: adapted features were worse than frozen ones at "
         f"{progress.worse_in_a_row} validations in a row. The best weights before that are kept",
         "not finite": "stopped before the update: a number is NaN or infinite",

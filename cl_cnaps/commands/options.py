@@ -71,6 +71,11 @@ recipes_specs = click.option(
 )
 
 
+def resumable_from(checkpoint: Path) -> None:
+    """State which file --resume needs, so that an interrupted command names --resume only if it is there."""
+    click.get_current_context().find_root().meta["resumable"] = checkpoint.is_file
+
+
 def declared_options(
     config: type, names: Sequence[str] | None = None, default: str | None = None
 ) -> Callable[[F], F]:

@@ -45,18 +45,19 @@ def pretrain(
     \b
     Exit codes: 0 finished; 1 error; 2 wrong usage;
       4 stopped before an update by a loss or gradient that is NaN or infinite (see not_finite.json);
-      75 SIGINT or SIGTERM came: saved, go on with --resume.
+      130 stopped by Ctrl-C or SIGTERM: saved, --resume continues.
 
     \b
       cl-cnaps pretrain benchmarks/training/pretrain-resnet18-imagenet.toml --specs specs
     """
-    from cl_cnaps.commands.metatrain import EXIT_INTERRUPTED, EXIT_NOT_FINITE
+    from cl_cnaps.commands.metatrain import EXIT_NOT_FINITE
     from cl_cnaps.data import Source, open_source, packed
     from cl_cnaps.data.source import total
     from cl_cnaps.models.backbones import load_backbone
     from cl_cnaps.models.loading import resolve_device
     from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
+    from cl_cnaps.training.checkpoint import CHECKPOINT
     from cl_cnaps.training.class_pools import class_pool
     from cl_cnaps.training.image_batches import ImageBatches
     from cl_cnaps.training.metatrain import Ending
@@ -69,6 +70,7 @@ def pretrain(
     recipe = read_pretrain_recipe(recipe_file)
     recipe = recipe if seed is None else replace(recipe, seed=seed)
     folder = out / "pretrain" / recipe.name
+    options.resumable_from(folder / CHECKPOINT)
     backbone = load_backbone(
         recipe.backbone, weights=backbone_weights, image_size=recipe.image_size, seed=recipe.seed
     )
@@ -105,4 +107,6 @@ def pretrain(
         click.echo(f"run:      {folder}")
         if ending is Ending.FINISHED:
             click.echo(f"backbone: {folder / BACKBONE}")
-    raise SystemExit({Ending.FINISHED: 0, Ending.NOT_FINITE: EXIT_NOT_FINITE}.get(ending, EXIT_INTERRUPTED))
+    if ending is Ending.INTERRUPTED:
+        raise KeyboardInterrupt
+    raise SystemExit(EXIT_NOT_FINITE if ending is Ending.NOT_FINITE else 0)

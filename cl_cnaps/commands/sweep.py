@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from cl_cnaps.sweeps.engine import Engine
     from cl_cnaps.sweeps.recipe import Recipe
     from cl_cnaps.sweeps.sweep import Outcome, PlannedRun
-
-EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 
 
 def _pairs(
@@ -134,11 +130,7 @@ def sweep(
     outcomes: list[Outcome] = []
     interrupted = False
     try:
-        with (
-            _terminated_like_interrupted(),
-            computing,
-            Display(quiet or as_json) as display,
-        ):
+        with computing, Display(quiet or as_json) as display:
             display.begin(name, len(runs))
             for outcome in run_sweep(runs, computing, out, threads=threads, log=log, look_only=dry_run):
                 outcomes.append(outcome)
@@ -164,10 +156,9 @@ def sweep(
     if failed and not dry_run:
         click.echo(f"tracebacks: {failures}", err=True)
     if interrupted:
-        click.echo("interrupted; the same command goes on from here", err=True)
-        raise SystemExit(EXIT_INTERRUPTED)
+        raise KeyboardInterrupt
     if failed:
-        raise SystemExit(EXIT_FAILED)
+        raise SystemExit(1)
 
 
 def _engine(
@@ -181,7 +172,7 @@ def _engine(
 
         threads = threads or 1
         return RayEngine(do, address, workers, threads, gpus or 0.0), threads
-    from cl_cnaps.few_shot.workers import usable_cores
+    from cl_cnaps.processes import usable_cores
     from cl_cnaps.sweeps.local import LocalEngine
 
     if workers is None:
@@ -191,20 +182,6 @@ def _engine(
     workers = min(workers, max(1, runs))
     threads = threads or max(1, usable_cores() // workers)
     return LocalEngine(do, workers, threads), threads
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM, which batch systems send, stops a sweep as Ctrl-C does."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _line(outcome: Outcome, headlines: Sequence[Headline]) -> dict[str, Any]:

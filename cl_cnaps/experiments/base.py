@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
-from cl_cnaps.few_shot.workers import usable_cores
+from cl_cnaps.processes import usable_cores
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
 from cl_cnaps.records.environment import describe_environment

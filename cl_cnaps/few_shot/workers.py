@@ -7,15 +7,12 @@ than one with two.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
-from threading import Thread
+from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +20,7 @@ import torch
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.processes import end_with_parent, interrupts_wait
 from cl_cnaps.torch_setup import release_spare_memory, set_up_torch
 
 Unit = TypeVar("Unit", contravariant=True)
@@ -34,13 +32,6 @@ class Work(Protocol[Unit, Result]):
 
     def __call__(self, model: CnapsModel, unit: Unit) -> Result:
         """Do one unit."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Workers:
@@ -70,6 +61,9 @@ class Workers:
         traceback: TracebackType | None,
     ) -> None:
         if self._pool is not None:
+            if kind is not None:  # nobody waits for what they are at
+                for process in list((self._pool._processes or {}).values()):
+                    process.kill()
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
@@ -86,7 +80,8 @@ class Workers:
         self._works_done += 1
         pickled = pickle.dumps(work)
         try:
-            futures = [self._pool.submit(_do, self._works_done, pickled, unit) for unit in units]
+            with interrupts_wait():  # processes start when work is given to them
+                futures = [self._pool.submit(_do, self._works_done, pickled, unit) for unit in units]
             for future in futures:
                 yield future.result()
         except BrokenProcessPool as error:
@@ -116,18 +111,10 @@ class _Process:
 
 
 def _start(model: bytes) -> None:
-    Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(1)
     set_up_torch()
     _Process.model = pickle.loads(model)
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot tell its workers to end."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _do(number: int, work: bytes, unit: Any) -> Any:

@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.processes import end_with_parent, interrupts_wait, take_interrupts
 from cl_cnaps.sweeps.engine import Failure, Reply, Task, Work, attempt
 
 _GRACE = 5.0
@@ -108,7 +108,7 @@ class LocalEngine:
         self._started += 1
         output = self._outputs / f"{self._started}.txt"
         process = context.Process(target=_serve, args=(there, self._work, str(output)))
-        with _thread_limit(self._threads):
+        with _thread_limit(self._threads), interrupts_wait():
             process.start()
         there.close()
         worker = _Worker(process, here, output)
@@ -140,18 +140,13 @@ def _serve(connection: Connection, work: Work, output: str) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(file.fileno(), stream.fileno())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    take_interrupts()  # of a group of its own they come from the sweep alone
+    end_with_parent(
+        group=hasattr(os, "setpgrp")
+    )  # nor does anything it started outlive a sweep that was killed
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
             connection.send(attempt(work, connection.recv()))
-
-
-def _end_with_parent() -> None:
-    """No worker, nor anything it started, outlives a sweep that was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _signal_group(process: BaseProcess, number: signal.Signals) -> None:
