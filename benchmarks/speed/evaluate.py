@@ -20,9 +20,9 @@ from cl_cnaps.episodes import EpisodeSampler
 from cl_cnaps.few_shot.run import ScoreTasks, with_packed_images
 from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import Workers
-from cl_cnaps.processes import usable_cores
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.loading import load_model
+from cl_cnaps.processes import usable_cores
 
 TASKS_A_CHUNK = 5
 BATCH = 64

@@ -1,11 +1,21 @@
 """The command line: one file per verb, thin. Heavy imports stay inside the functions."""
 
+import atexit
 import os
 import sys
+
+_INTERRUPTED = 130
 
 
 def run() -> None:
     """Run the `cl-cnaps` command; Ctrl-C before its modules are loaded ends it without a traceback too."""
+    code: object = None
+
+    def leave() -> None:
+        if code == _INTERRUPTED:  # to take libraries down that are half loaded may last seconds
+            os._exit(_INTERRUPTED)
+
+    atexit.register(leave)  # the first that is registered is the last that runs
     try:
         from cl_cnaps.commands.main import main
 
@@ -13,4 +23,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.stderr.flush()
-        os._exit(130)
+        os._exit(_INTERRUPTED)
+    except SystemExit as ended:
+        code = ended.code
+        raise

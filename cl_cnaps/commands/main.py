@@ -10,8 +10,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 import click
@@ -29,10 +31,16 @@ EXIT_INTERRUPTED = 130
 """After Ctrl-C or SIGTERM, from every verb."""
 _IMPATIENT = 1.0
 """Seconds after which another signal is a person's second one; launchers pass on the first one twice."""
+_PATIENCE = 10
+"""Seconds that a command has to unwind."""
 
 
 class _Verbs(click.Group):
     """A group that prints every error as one line instead of a traceback."""
+
+    _context: click.Context
+    _line: list[str]
+    """What was typed."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """Return the verbs."""
@@ -47,7 +55,7 @@ class _Verbs(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command; Ctrl-C and SIGTERM end it in order."""
-        with _interruptible():
+        with _interruptible(self._leave):
             return super().main(*args, **kwargs)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -58,7 +66,7 @@ class _Verbs(click.Group):
                 raise click.UsageError(
                     f"an argument is empty ({name}): is a variable of the shell not set?", context
                 )
-        context.meta["line"] = list(args)
+        self._context, self._line = context, ["cl-cnaps", *args]
         return super().parse_args(context, args)
 
     def invoke(self, context: click.Context) -> Any:
@@ -67,9 +75,7 @@ class _Verbs(click.Group):
         except ClCnapsError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            _end_children()
-            if os.environ.get("RANK", "0") == "0":  # of processes that torchrun started one
-                click.echo(f"interrupted; {self._how_to_continue(context)}", err=True)
+            self._end()
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:  # `cl-cnaps ... | head`
             sys.stderr.close()
@@ -87,59 +93,68 @@ class _Verbs(click.Group):
                 line = crash_line(error)
             raise click.ClickException(printable(line)) from error
 
-    def _how_to_continue(self, context: click.Context) -> str:
-        words = ["cl-cnaps", *context.meta["line"]]
-        verb = self.commands[context.invoked_subcommand or ""]
-        can_resume = any(parameter.name == "resume" for parameter in verb.params)
-        if can_resume and context.meta.get("resumable", lambda: True)():
-            words += [] if "--resume" in words else ["--resume"]
-        elif verb.name != "sweep":
-            return f"to start again: {printable(shlex.join(words))}"
-        return f"to continue: {printable(shlex.join(words))}"
+    def _end(self) -> None:
+        """End what this process started, and print the line that continues."""
+        if hasattr(signal, "SIGCHLD"):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch's loader raises when a process of it ends
+        for child in multiprocessing.active_children():
+            child.kill()  # what it leaves half-written the next run removes
+        if os.environ.get("RANK", "0") == "0":  # one of those that torchrun started
+            words, verb = list(self._line), self.commands.get(self._context.invoked_subcommand or "", self)
+            can_resume = any(parameter.name == "resume" for parameter in verb.params)
+            does_resume = can_resume and self._context.meta.get("resumable", lambda: True)()
+            if does_resume and "--resume" not in words:
+                words.append("--resume")
+            how = "continue" if does_resume or verb.name == "sweep" else "start again"
+            click.echo(f"interrupted; to {how}: {printable(shlex.join(words))}", err=True)
+
+    def _leave(self) -> None:
+        self._end()
+        os._exit(EXIT_INTERRUPTED)
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Within this the first Ctrl-C or SIGTERM unwinds the command, and a later one ends the process at once."""
+def _interruptible(leave: Callable[[], None]) -> Iterator[None]:
+    """Within this Ctrl-C or SIGTERM unwinds the command.
+
+    It calls `leave` instead where unwinding does harm or does not help: while modules are loaded, whose loading some
+    libraries go on with; at another signal; and if the command has not ended after some seconds.
+    """
     first: float | None = None
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal first
+        loading = any(one.f_code.co_filename.startswith("<frozen importlib") for one, _ in walk_stack(frame))
+        late = first is not None and time.monotonic() - first > _IMPATIENT
+        if loading or late or number not in signals:
+            leave()
         if first is None:
             first = time.monotonic()
+            if hasattr(signal, "SIGALRM"):
+                signal.alarm(_PATIENCE)
             raise KeyboardInterrupt
-        if time.monotonic() - first > _IMPATIENT:
-            _end_children()
-            os._exit(EXIT_INTERRUPTED)
 
     def again(unraisable: Any) -> None:
-        """An interrupt that came in a destructor or callback was lost: send it again a moment later."""
-        nonlocal first
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            sys.__unraisablehook__(unraisable)
-            return
-        first = None
-        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+        """Leave, if the interrupt came in a destructor or callback, where it is lost."""
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            leave()
+        sys.__unraisablehook__(unraisable)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    signals = {signal.SIGINT, signal.SIGTERM}
+    handled = signals | ({signal.SIGALRM} if hasattr(signal, "SIGALRM") else set())
     hook, sys.unraisablehook = sys.unraisablehook, again
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in handled}
     try:
         yield
     finally:
         sys.unraisablehook = hook
+        if hasattr(signal, "SIGALRM"):
+            signal.alarm(0)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end_children() -> None:
-    """Kill the processes that this one started; what they leave half-written the next run removes."""
-    if hasattr(signal, "SIGCHLD"):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch's loader raises when a process of it ends
-    for child in multiprocessing.active_children():
-        child.kill()
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

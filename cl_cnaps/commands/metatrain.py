@@ -57,8 +57,8 @@ def metatrain(
     from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.building import build_model
-    from cl_cnaps.training.checkpoint import CHECKPOINT
     from cl_cnaps.training.changed_recipe import read_changed_recipe
+    from cl_cnaps.training.checkpoint import CHECKPOINT
     from cl_cnaps.training.export import export
     from cl_cnaps.training.metatrain import Ending, MetaTraining
     from cl_cnaps.training.ranks import Ranks

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
-from cl_cnaps.processes import usable_cores
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.processes import usable_cores
 from cl_cnaps.records.environment import describe_environment
 from cl_cnaps.records.journal import Journal
 from cl_cnaps.records.record import Record, find_record, record_path, write_record

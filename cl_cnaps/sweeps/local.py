@@ -26,7 +26,7 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.processes import end_with_parent, interrupts_wait, take_interrupts
 from cl_cnaps.sweeps.engine import Failure, Reply, Task, Work, attempt
 
-_GRACE = 5.0
+_GRACE = 3.0
 """Seconds that interrupted workers have to tidy up."""
 _TAIL = 20
 """Last lines of a dead worker's output that are kept."""
@@ -147,6 +147,7 @@ def _serve(connection: Connection, work: Work, output: str) -> None:
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
             connection.send(attempt(work, connection.recv()))
+    os._exit(0)  # at once: to take libraries down may last seconds
 
 
 def _signal_group(process: BaseProcess, number: signal.Signals) -> None:

@@ -17,6 +17,7 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
+from cl_cnaps.commands.main import main
 from cl_cnaps.commands.metatrain import metatrain
 from cl_cnaps.commands.pretrain import pretrain
 from cl_cnaps.errors import ClCnapsError
@@ -177,9 +178,12 @@ def test_kill_and_resume_equals_a_straight_run(tmp_path: Path, images: Path) -> 
 def test_a_signal_saves_and_says_so(tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signals themselves are tested with the training; here, what the command makes of them."""
     monkeypatch.setattr(Interruption, "__call__", lambda self: True)
-    result = run(metatrain, recipe(tmp_path, images), "--out", tmp_path, "--device", "cpu")
-    assert result.exit_code == 75, result.output
-    assert "interrupted and saved; go on with --resume (0 tasks" in result.stdout
+    toml = recipe(tmp_path, images)
+    result = run(main, "metatrain", toml, "--out", tmp_path, "--device", "cpu")
+    assert result.exit_code == 130, result.output
+    assert "interrupted and saved (0 tasks" in result.stdout
+    line = f"interrupted; to continue: cl-cnaps metatrain {toml} --out {tmp_path} --device cpu --resume"
+    assert result.stderr.splitlines()[-1] == line
     folder = tmp_path / "metatrain" / "tiny"
     assert (folder / "checkpoint.safetensors").is_file()
     assert not (folder / "weights.safetensors").exists()
@@ -256,8 +260,9 @@ def test_pretrain_interrupted_and_resumed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Interruption, "__call__", lambda self: True)
-        stopped = run(pretrain, toml, "--out", tmp_path / "stopped", "--device", "cpu", "--json")
-    assert stopped.exit_code == 75, stopped.output
+        stopped = run(main, "pretrain", toml, "--out", tmp_path / "stopped", "--device", "cpu", "--json")
+    assert stopped.exit_code == 130, stopped.output
+    assert stopped.stderr.splitlines()[-1].endswith("--resume")
     resumed = run(pretrain, toml, "--out", tmp_path / "stopped", "--device", "cpu", "--resume")
     assert resumed.exit_code == 0, resumed.output
     whole, other = (tmp_path / name / "pretrain" / "tiny" for name in ("straight", "stopped"))
