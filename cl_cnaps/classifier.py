@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from cl_cnaps.calibration import Calibration, calibrate, temperature_unit
-from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
+from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig, Covariance
 from cl_cnaps.continual.memory import ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.mahalanobis import squared_distances
@@ -58,6 +58,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     input : images, in all forms of `image_inputs.ImageInput`, or features, N x D
     encoding : which task encoding adapts the features along several fits: first, moving or averaging
     temperature : calibrated on the support images, learned in meta-training, or a number
+    memory_rank : most directions that are kept of a class's scatter; all if not given
+    shortlist : for very many classes: score only so many exactly, those with the nearest means, under the covariance of
+        all classes seen; others have probability 0
     weights, backbone, backbone_weights, adaptation, image_size, metric, variant, beta, seed, device :
         as of `cl_cnaps.load`
 
@@ -81,6 +84,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         input: Literal["images", "features"] = "images",
         encoding: str = "first",
         temperature: Literal["calibrated", "learned"] | float = "calibrated",
+        memory_rank: int | None = None,
+        shortlist: int | None = None,
         weights: str | Path | None = None,
         backbone: str | None = None,
         backbone_weights: str = "auto",
@@ -96,6 +101,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.input = input
         self.encoding = encoding
         self.temperature = temperature
+        self.memory_rank = memory_rank
+        self.shortlist = shortlist
         self.weights = weights
         self.backbone = backbone
         self.backbone_weights = backbone_weights
@@ -261,9 +268,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             torch.softmax(logits / self.temperature_for(len(features)), dim=1).cpu().numpy()
         )
         if limit is not None:
-            nearest = torch.stack(
-                [squared_distances(g.gaussians, features).amin(dim=1) for g in self.continual_.memory.groups]
-            )
+            if self.shortlist is not None:  # logits are negative distances
+                nearest = -logits[None].amax(dim=2)
+            else:
+                nearest = torch.stack(
+                    [
+                        squared_distances(g.gaussians, features).amin(dim=1)
+                        for g in self.continual_.memory.groups
+                    ]
+                )
             is_unknown = (nearest.amin(dim=0) > limit).cpu().numpy()
         return probabilities, is_unknown
 
@@ -321,7 +334,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found, labels
 
     def _new_model(self, inputs: Any) -> tuple[LoadedModel | None, ContinualCnaps]:
-        config = ContinualConfig(encoding=self.encoding, covariance="task")  # calibrated class by class
+        config = self.continual_config
         chosen = {
             name: getattr(self, name)
             for name in ("metric", "variant", "beta")
@@ -351,6 +364,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             **chosen,
         )
         return loaded, ContinualCnaps(loaded.model, config)
+
+    @property
+    def continual_config(self) -> ContinualConfig:
+        """How classes are kept: with the covariance of their calibration, unless a shortlist needs one for all."""
+        covariance: Covariance = "task" if self.shortlist is None else "seen"
+        return ContinualConfig(
+            self.encoding, covariance=covariance, memory_rank=self.memory_rank, shortlist=self.shortlist
+        )
 
     def _pixels(self, inputs: Any, continual: ContinualCnaps) -> Tensor:
         if self.input == "features":
@@ -409,7 +430,7 @@ def _without(memory: ClassMemory, key: ClassKey) -> ClassMemory:
         rest = [i for i, own in enumerate(group.keys) if own != key]
         if rest:
             groups.append(group if len(rest) == len(group.keys) else group.select(rest))
-    return ClassMemory(tuple(groups))
+    return ClassMemory(tuple(groups), memory.within_RD, memory.rank)
 
 
 def _sorted_classes(labels: set[Any], dtype: np.dtype) -> np.ndarray:

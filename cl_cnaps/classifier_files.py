@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from cl_cnaps.calibration import Calibration
-from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
+from cl_cnaps.continual.continual_cnaps import ContinualCnaps
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel
@@ -89,8 +89,7 @@ def load_classifier(
         if loaded is not None and loaded.weights_digest is not None and weights is not None:
             parameters["weights"] = str(weights)
         classifier = kind(**parameters)
-        use = ContinualConfig(encoding=classifier.encoding, covariance="task")
-        continual = ContinualCnaps(model, use)
+        continual = ContinualCnaps(model, classifier.continual_config)
         continual.set_extra_state(_with_tensors(about["state"], read_tensors(path)))
         classifier.loaded_, classifier.continual_ = loaded, continual
         classifier.label_ids_ = {label: int(i) for label, i in about["labels"]}

@@ -24,7 +24,7 @@ class MahalanobisHead(nn.Module):
     """Negative squared distances to factored Gaussians, written out with matrices that are known beforehand.
 
     In the span of all rows and means, of R dimensions, a class is a mean and the inverse factor of its covariance;
-    outside it every Q_k is beta I.
+    outside it every Q_k is a multiple of the identity.
     """
 
     def __init__(self, gaussians: Gaussians) -> None:
@@ -44,16 +44,17 @@ class MahalanobisHead(nn.Module):
         self.register_buffer("basis_DR", basis_DR.float())
         self.register_buffer("means_K1R", ((means_KD - centre_D) @ basis_DR)[:, None].float())
         self.register_buffer("inverse_KRR", inverse_KRR.mT.float().contiguous())
-        self.beta = gaussians.beta
+        floor_K = torch.zeros_like(gaussians.counts_K) if gaussians.floor_K is None else gaussians.floor_K
+        self.register_buffer("floors_K", (gaussians.beta + floor_K).float())
 
     def forward(self, features_ND: Tensor) -> Tensor:
         """Logits N x K."""
         basis_DR = self.get_buffer("basis_DR")
         centred_ND = features_ND - self.get_buffer("centre_D")
         inside_NR = centred_ND @ basis_DR
-        outside_N1 = (centred_ND - inside_NR @ basis_DR.T).square().sum(dim=1, keepdim=True) / self.beta
+        outside_N1 = (centred_ND - inside_NR @ basis_DR.T).square().sum(dim=1, keepdim=True)
         y_KNR = (inside_NR - self.get_buffer("means_K1R")) @ self.get_buffer("inverse_KRR")
-        return -(y_KNR.square().sum(dim=2).T + outside_N1)
+        return -(y_KNR.square().sum(dim=2).T + outside_N1 / self.get_buffer("floors_K"))
 
 
 class EuclideanHead(nn.Module):
@@ -136,11 +137,14 @@ def _head(classifier: FewShotClassifier) -> nn.Module:
         for label in classifier.classes_.tolist()
         if label in classifier.label_ids_
     ]
-    groups = continual.memory.groups
-    place = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
-    gaussians = concatenate([group.gaussians for group in groups]).select(
-        torch.tensor([place[k] for k in keys])
-    )
+    memory = continual.memory
+    if continual.pools_covariance:
+        gaussians = continual.model.estimate(memory.statistics(keys), memory.scatter)
+    else:
+        column = {key: i for i, key in enumerate(memory.keys)}
+        gaussians = concatenate([group.gaussians for group in memory.groups]).select(
+            torch.tensor([column[key] for key in keys])
+        )
     if isinstance(continual.model, Cnaps):
         linear = continual.model.classifier(gaussians.means_KD)
         head = nn.Linear(gaussians.width, len(keys))

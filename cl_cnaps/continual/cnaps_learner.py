@@ -30,6 +30,9 @@ class CnapsLearner:
         query_scope: QueryScope = "task",
         covariance: Covariance = "seen",
         kept: KeptBatches | None = None,
+        *,
+        memory_rank: int | None = None,
+        shortlist: int | None = None,
     ) -> None:
         from avalanche.training.plugins import EvaluationPlugin
 
@@ -40,6 +43,8 @@ class CnapsLearner:
                 model=model,
                 encoding=encoding,
                 covariance=covariance,
+                memory_rank=memory_rank,
+                shortlist=shortlist,
                 head="multi",  # of what is shown to plugins, of which there are none: the cheaper one
                 device=model.device,
                 query_stream=self._benchmark.test_stream,

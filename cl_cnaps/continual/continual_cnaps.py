@@ -16,7 +16,7 @@ from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import KeptBatches, embed_or_find
-from cl_cnaps.gaussian import MEANS_ALONE, estimate, support_statistics
+from cl_cnaps.gaussian import MEANS_ALONE, Shortlist, estimate, support_statistics
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.folding import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
@@ -40,8 +40,19 @@ class ContinualConfig:
     """What Sigma in Q_k is of. seen: all classes seen so far, so that neither their order nor how they were split into
     tasks matters. task: the classes that came with class k (the paper's equations). On streams of validation classes
     seen is better at 5 and 20 shots, and level at 80."""
+    memory_rank: int | None = None
+    """Most directions that are kept of a class's scatter, the rest as a multiple of the identity; None: all."""
+    shortlist: int | None = None
+    """Classes that are scored exactly for a query, those with the nearest means; None: all."""
 
     def __post_init__(self) -> None:
+        for name in ("memory_rank", "shortlist"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise BadInputError(f"{name} must be at least 1, got {number}")
+        if self.shortlist is not None and self.covariance != "seen":
+            raise BadInputError(
+                "a shortlist needs the covariance of all classes seen, which whitens the space"
+            )
         if self.covariance not in get_args(Covariance):
             raise BadInputError(
                 f"the covariance is of {' or '.join(get_args(Covariance))}, not {self.covariance!r}"
@@ -58,7 +69,7 @@ class ContinualCnaps(nn.Module):
         self.config = config or ContinualConfig()
         self.model = model
         self.encoding = StreamEncoding(self.config.encoding)
-        self.memory = ClassMemory()
+        self.memory = ClassMemory(rank=self.config.memory_rank)
         self.classes_of_task: dict[int, tuple[ClassKey, ...]] = {}
         self.adaptations = 0
         """How often the feature extractor has changed: features made before the last change are stale."""
@@ -67,6 +78,12 @@ class ContinualCnaps(nn.Module):
         self.kept: KeptBatches | None = None
         """Where features are kept for others that embed the same images, if they are."""
         self._network: FoldedNetwork | None = None
+        self._shortlist: tuple[ClassMemory, Shortlist] | None = None
+        rule = self.model.config.rule
+        if self.config.shortlist is not None and (rule != "mahalanobis" or self.transductive):
+            raise BadInputError(
+                f"a shortlist is for Mahalanobis distances without refinement, not for {model.name} with {rule}"
+            )
         self.eval()
 
     def train(self, mode: bool = True) -> ContinualCnaps:  # noqa: ARG002
@@ -180,11 +197,27 @@ class ContinualCnaps(nn.Module):
         missing = [key for key in keys if key not in column]
         if missing:
             raise BadInputError(f"classes that were never learned: {missing}")
+        if self.config.shortlist is not None and len(keys) > self.config.shortlist:
+            every = {key: i for i, key in enumerate(self.memory.keys)}
+            if len(keys) == len(every):
+                return self._shortlisted.logits(features_QD)[:, [every[key] for key in keys]]
         if self.pools_covariance:
             gaussians = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
             return self.model.class_logits(gaussians, features_QD)
         found = [of_group(group) if of_group else self.group_logits(group, features_QD) for group in groups]
         return torch.cat(found, dim=1)[:, [column[key] for key in keys]]
+
+    @property
+    def _shortlisted(self) -> Shortlist:
+        """All classes, made ready for queries; made again when classes have been learned."""
+        assert self.config.shortlist is not None
+        if self._shortlist is None or self._shortlist[0] is not self.memory:
+            parts = [group.statistics for group in self.memory.groups if group.statistics is not None]
+            made = Shortlist.build(
+                parts, self.memory.scatter, candidates=self.config.shortlist, beta=self.model.config.beta
+            )
+            self._shortlist = (self.memory, made)
+        return self._shortlist[1]
 
     @torch.no_grad()
     def logits(
@@ -231,6 +264,7 @@ class ContinualCnaps(nn.Module):
             "metric": self.model.config.metric,
             "class_ids": self.config.class_ids,
             "covariance": self.config.covariance,
+            "memory_rank": self.config.memory_rank,
             "encoding": self.encoding.state(),
             "memory": self.memory.state(),
             "classes_of_task": {
@@ -250,6 +284,7 @@ class ContinualCnaps(nn.Module):
             state["encoding"]["kind"],
             state["class_ids"],
             state["covariance"],
+            state.get("memory_rank") or "all",
         )
         own = (
             self.model.name,
@@ -258,9 +293,13 @@ class ContinualCnaps(nn.Module):
             self.config.encoding,
             self.config.class_ids,
             self.config.covariance,
+            self.config.memory_rank or "all",
         )
         if saved != own:
-            says = "the model {} (variant {}, metric {}), encoding {}, {} class ids and the covariance of {}"
+            says = (
+                "the model {} (variant {}, metric {}), encoding {}, {} class ids, the covariance of {} and {} "
+                "directions of a class"
+            )
             raise ClCnapsError(f"the saved state is of {says.format(*saved)}; this is {says.format(*own)}")
         device, dtype = self.model.device, self.model.dtype
         value = state["encoding"]["value"]

@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import Gaussians, Scatter, Statistics, at_most_width, combine, merge
+from cl_cnaps.gaussian import Gaussians, Scatter, Statistics, at_most_width, combine, concatenate, join, merge
+
+_JOINED = 4096
+"""Most classes of a group that small groups are joined to."""
 
 
 class ClassKey(NamedTuple):
@@ -41,12 +44,20 @@ class ClassGroup:
             None if self.statistics is None else self.statistics.select(chosen),
         )
 
-    def merged(self, new: ClassGroup) -> ClassGroup:
+    def merged(self, new: ClassGroup, rank: int | None = None) -> ClassGroup:
         """Stored and new parameters of the same classes, averaged by count."""
         statistics = None
         if self.statistics is not None and new.statistics is not None:
-            statistics = combine(self.statistics, new.statistics).compressed()
-        return ClassGroup(self.keys, merge(self.gaussians, new.gaussians).compressed(), statistics)
+            statistics = combine(self.statistics, new.statistics)
+        return ClassGroup(self.keys, merge(self.gaussians, new.gaussians), statistics).compressed(rank)
+
+    def compressed(self, rank: int | None) -> ClassGroup:
+        """The same classes as they are stored; `rank` is the most directions that are kept of a scatter."""
+        return ClassGroup(
+            self.keys,
+            self.gaussians.compressed(rank),
+            None if self.statistics is None else self.statistics.compressed(rank),
+        )
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class ClassMemory:
     groups: tuple[ClassGroup, ...] = ()
     within_RD: Tensor | None = None
     """At most D rows whose Gram is the sum of all classes' scatters; None where it is not kept."""
+    rank: int | None = None
+    """Most directions that are kept of the scatter of a class; None: all."""
 
     @property
     def keys(self) -> tuple[ClassKey, ...]:
@@ -75,11 +88,8 @@ class ClassMemory:
         """
         if len(set(new.keys)) != len(new.keys):
             raise BadInputError("a class occurs twice among the classes of one task")
-        new = ClassGroup(
-            new.keys,
-            new.gaussians.compressed(),
-            None if new.statistics is None else new.statistics.compressed(),
-        )
+        within_RD = self._within_after(new) if pool else None
+        new = new.compressed(self.rank)
         position = {key: i for i, key in enumerate(new.keys)}
         groups = []
         for group in self.groups:
@@ -91,12 +101,14 @@ class ClassMemory:
             if rest:
                 groups.append(group.select(rest))
             old = group.select(again)
-            groups.append(old.merged(new.select([position[key] for key in old.keys])))
+            groups.append(old.merged(new.select([position[key] for key in old.keys]), self.rank))
         known = set(self.keys)
         fresh = [i for i, key in enumerate(new.keys) if key not in known]
         if fresh:
             groups.append(new if len(fresh) == len(new.keys) else new.select(fresh))
-        return ClassMemory(tuple(groups), self._within_after(new) if pool else None)
+        if pool and self.rank is not None:  # no class depends on its group: keep few groups
+            groups = _joined(groups)
+        return ClassMemory(tuple(groups), within_RD, self.rank)
 
     def _within_after(self, new: ClassGroup) -> Tensor:
         """Rows of the summed scatter of all classes once `new` has been learned."""
@@ -143,14 +155,7 @@ class ClassMemory:
             raise BadInputError(f"classes that were never learned: {sorted(missing)}")
         place = {key: i for i, key in enumerate(found)}
         order = torch.tensor([place[key] for key in keys], device=parts[0].means_KD.device)
-        offsets = [sum(part.n_classes for part in parts[:i]) for i in range(len(parts))]
-        joined = Statistics(
-            torch.cat([part.counts_K for part in parts]),
-            torch.cat([part.means_KD for part in parts]),
-            torch.cat([part.rows_RD for part in parts]),
-            torch.cat([part.row_class_R + offset for part, offset in zip(parts, offsets, strict=True)]),
-        )
-        return joined.select(order)
+        return join(parts).select(order)
 
     def nbytes(self) -> int:
         """Memory taken; rows that groups share are counted once."""
@@ -179,7 +184,7 @@ class ClassMemory:
             }
             for group in self.groups
         ]
-        return {"groups": groups, "within": self.within_RD}
+        return {"groups": groups, "within": self.within_RD, "rank": self.rank}
 
     @staticmethod
     def from_state(
@@ -203,7 +208,21 @@ class ClassMemory:
                     ),
                 )
             )
-        return ClassMemory(tuple(groups), _moved(state["within"], device, dtype))
+        return ClassMemory(tuple(groups), _moved(state["within"], device, dtype), state.get("rank"))
+
+
+def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:
+    """The groups with the last ones joined while they are of like size, so that each class is copied few times."""
+    while len(groups) > 1:
+        first, last = groups[-2:]
+        if len(first.keys) > 2 * len(last.keys) or len(first.keys) + len(last.keys) > _JOINED:
+            break
+        assert first.statistics is not None
+        assert last.statistics is not None
+        gaussians = concatenate([first.gaussians, last.gaussians])
+        joined = ClassGroup(first.keys + last.keys, gaussians, join([first.statistics, last.statistics]))
+        groups = [*groups[:-2], joined]
+    return groups
 
 
 def _fields(value: Gaussians | Statistics) -> dict[str, Any]:
@@ -215,7 +234,8 @@ def _fields(value: Gaussians | Statistics) -> dict[str, Any]:
 
 def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
-        return value.to(device, dtype if value.is_floating_point() else value.dtype)
+        keep = not value.is_floating_point() or value.dtype == torch.float16  # rows of a reduced scatter
+        return value.to(device, value.dtype if keep else dtype)
     if isinstance(value, list):
         return tuple(_moved(item, device, dtype) for item in value)
     return value

@@ -44,6 +44,8 @@ class CnapsStrategy(OnePassStrategy):
         head: Head = "single",
         class_ids: ClassIds = "shared",
         covariance: Covariance = "seen",
+        memory_rank: int | None = None,
+        shortlist: int | None = None,
         query_scope: QueryScope = "task",
         query_stream: Sequence[Any] | None = None,
         train_mb_size: int = 64,
@@ -61,6 +63,9 @@ class CnapsStrategy(OnePassStrategy):
             class_ids: per-task where class ids start from zero in each experience.
             covariance: task (each class keeps the covariance that its own task gave it, as in the paper) or seen (of
                 all classes seen so far: neither order nor split into tasks matters).
+            memory_rank: most directions that are kept of a class's scatter, the rest as a multiple of the identity;
+                all if not given.
+            shortlist: classes that are scored exactly for a query, those with the nearest means; all if not given.
             query_scope: transductive, single head: refine on each experience alone, or on all experiences learned
                 so far that are evaluated together. The multi head always refines on the experience, whose classes
                 are the only candidates.
@@ -80,8 +85,9 @@ class CnapsStrategy(OnePassStrategy):
         chosen = model if model is not None else load_model(self.model_name).model
         if chosen.name != self.model_name:
             raise BadInputError(f"{type(self).__name__} needs a {self.model_name} model, got {chosen.name}")
+        config = ContinualConfig(encoding, class_ids, covariance, memory_rank, shortlist)
         super().__init__(
-            model=ContinualCnaps(chosen.to(device), ContinualConfig(encoding, class_ids, covariance)),
+            model=ContinualCnaps(chosen.to(device), config),
             optimizer=None,
             criterion=template.pop("criterion", nn.CrossEntropyLoss()),
             train_mb_size=train_mb_size,

@@ -262,6 +262,18 @@ class StreamOptions(ModelOptions):
         choices=COVARIANCES,
         shown="seen",
     )
+    memory_rank: int | None = option(
+        "Most directions kept of a class's scatter; the rest becomes a multiple of the identity with the same trace.",
+        type=int,
+        least=1,
+        shown="all",
+    )
+    shortlist: int | None = option(
+        "Classes that are scored exactly for a query: those with the nearest means. For very many classes.",
+        type=int,
+        least=1,
+        shown="all",
+    )
     query_scope: str = option(
         "Transductive, single head: refine on the queries of one task, or of all tasks seen.",
         default="task",

@@ -205,6 +205,8 @@ def _cnaps(config: StreamOptions, keep: Path | None) -> LearnerMaker:
             config.query_scope,  # type: ignore[arg-type]
             covariance,  # type: ignore[arg-type]
             _kept(keep, model),
+            memory_rank=config.memory_rank,
+            shortlist=config.shortlist,
         )
 
     covariance = config.covariance or "seen"
@@ -213,6 +215,9 @@ def _cnaps(config: StreamOptions, keep: Path | None) -> LearnerMaker:
         "covariance": covariance,
         "model_config": model.config.as_json(),
     }
+    for name in ("memory_rank", "shortlist"):
+        if (number := getattr(config, name)) is not None:
+            settings[name] = number
     if model.config.refines:
         settings["query_scope"] = config.query_scope
     return _made(loaded, learner, settings, model_row(model.config))
@@ -296,6 +301,10 @@ def _check(config: StreamOptions) -> None:
             raise BadInputError(f"--encoding is for CNAPS models; the baseline {name} has no task encoding")
         if config.covariance is not None:
             raise BadInputError(f"--covariance is for CNAPS models; the baseline {name} has its own")
+        if (config.memory_rank, config.shortlist) != (None, None):
+            raise BadInputError(
+                f"--memory-rank and --shortlist are for CNAPS models, not for the baseline {name}"
+            )
         if config.weights is not None and config.features != "adapted":
             raise BadInputError(
                 f"--weights adapt features; the baseline {name} uses them with --features adapted"
@@ -314,6 +323,8 @@ def _check(config: StreamOptions) -> None:
         if given := next(iter(config.settings), None):
             raise BadInputError(f"--{given} is for CNAPS models; the baseline {name} has none to choose")
     refined = refines(name, config.variant)
+    if config.shortlist is not None and (config.covariance == "task" or refined):
+        raise BadInputError("--shortlist is for models without refinement, with --covariance seen")
     if not refined and (config.refine_min, config.refine_max) != (None, None):
         of = name if config.variant is None else f"{name}, variant {config.variant},"
         raise BadInputError(f"refinement is the transductive model's; {of} has none")

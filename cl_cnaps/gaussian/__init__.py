@@ -25,11 +25,13 @@ from cl_cnaps.gaussian.gaussians import (
 )
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refinement import Refinement, Rounds, Unbounded, refine, refinement_rounds
+from cl_cnaps.gaussian.shortlist import Candidates, Shortlist
 from cl_cnaps.gaussian.statistics import (
     Scatter,
     Statistics,
     at_most_width,
     combine,
+    join,
     pool,
     support_statistics,
     weighted_statistics,
@@ -39,6 +41,7 @@ __all__ = [
     "FIT_RULES",
     "MEANS_ALONE",
     "RULES",
+    "Candidates",
     "Gaussians",
     "Metric",
     "Normaliser",
@@ -46,6 +49,7 @@ __all__ = [
     "Rounds",
     "Rule",
     "Scatter",
+    "Shortlist",
     "Statistics",
     "Unbounded",
     "at_most_width",
@@ -54,6 +58,7 @@ __all__ = [
     "concatenate",
     "estimate",
     "estimate_weighted",
+    "join",
     "mahalanobis_logits",
     "merge",
     "metric",

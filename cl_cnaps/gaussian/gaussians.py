@@ -1,14 +1,15 @@
 """Regularised class Gaussians in factored form, and how stored and new ones are merged.
 
 Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I is kept as beta I plus two low-rank parts: rows of the
-class's own, and a multiple of the Gram of rows that all classes of a task share. No D x D matrix is formed.
+class's own, and a multiple of the Gram of rows that all classes of a task share. No D x D matrix is formed. Of classes
+whose scatter was reduced to its largest directions, the rest is a multiple of the identity of the class's own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -21,7 +22,10 @@ from cl_cnaps.gaussian.statistics import (
     Statistics,
     at_most_width,
     compress_rows,
+    join_floors,
     join_rows,
+    plus,
+    reduce_rows,
     select_rows,
     sort_rows,
 )
@@ -37,7 +41,7 @@ checkpoints give the authors' logits.
 
 @dataclass(frozen=True)
 class Gaussians:
-    """K classes, each with mean mu_k and Q_k = beta I + own_k^T own_k + sum_t w_kt shared_t^T shared_t."""
+    """K classes: mean mu_k and Q_k = (beta + floor_k) I + own_k^T own_k + sum_t w_kt shared_t^T shared_t."""
 
     counts_K: Tensor
     means_KD: Tensor
@@ -48,6 +52,8 @@ class Gaussians:
     """Row factors that several classes use, usually one per task; held by reference, so stored once."""
     shared_weight_KT: Tensor
     beta: float
+    floor_K: Tensor | None = None
+    """None where no scatter was reduced."""
 
     @property
     def n_classes(self) -> int:
@@ -73,10 +79,16 @@ class Gaussians:
             tuple(self.shared[t] for t in used.tolist()),
             weights[:, used],
             self.beta,
+            None if self.floor_K is None else self.floor_K[classes],
         )
 
-    def compressed(self) -> Gaussians:
-        """The same Gaussians with at most D rows per class and D shared rows; for storing, not for differentiating."""
+    def compressed(self, rank: int | None = None) -> Gaussians:
+        """The same Gaussians with at most D rows per class and D shared rows; for storing, not for differentiating.
+
+        With `rank`, class and shared part have at most so many rows per class; see `statistics.reduce_rows`.
+        """
+        if rank is not None and rank < self.width:
+            return self._reduced(rank)
         rows, row_class, weights = self.rows_RD.detach(), self.row_class_R, self.shared_weight_KT.detach()
         shared = tuple(at_most_width(part) for part in self.shared)
         if sum(part.shape[0] for part in shared) > self.width:
@@ -95,7 +107,43 @@ class Gaussians:
                 rows, row_class = join_rows(taken)
                 shared, weights = (), weights[:, :0]
         rows, row_class = compress_rows(rows, row_class, self.n_classes)
-        return Gaussians(self.counts_K, self.means_KD, rows, row_class, shared, weights, self.beta)
+        return replace(self, rows_RD=rows, row_class_R=row_class, shared=shared, shared_weight_KT=weights)
+
+    def _reduced(self, rank: int) -> Gaussians:
+        rows, row_class = self.rows_RD.detach(), self.row_class_R
+        weights, floor_K = self.shared_weight_KT.detach(), self.floor_K
+        shared: tuple[Tensor, ...] = ()
+        if (
+            len(self.shared) > 1
+        ):  # merged over tasks: no two classes need have the same base, so each takes its own
+            ranks = torch.bincount(row_class, minlength=self.n_classes).tolist()
+            parts = [part.to(self.means_KD.dtype) for part in self.shared]
+            taken = [
+                torch.cat([own, *(w.sqrt() * part for w, part in zip(of_class, parts, strict=True))])
+                for own, of_class in zip(torch.split(rows, ranks), weights, strict=True)
+            ]
+            (rows, row_class), weights = join_rows([at_most_width(part) for part in taken]), weights[:, :0]
+        elif self.shared and len(self.shared[0]) > rank * self.n_classes:
+            part = at_most_width(self.shared[0])
+            if rank * self.n_classes < self.width:
+                one = reduce_rows(
+                    part, torch.zeros_like(part[:, 0], dtype=torch.int64), 1, rank * self.n_classes
+                )
+                part, floor_K = one.rows_RD, plus(floor_K, weights[:, 0] * one.floor_K)
+            shared = (part,)
+        elif self.shared:
+            shared = (self.shared[0].detach(),)
+        reduced = reduce_rows(rows, row_class, self.n_classes, rank)
+        return Gaussians(
+            self.counts_K,
+            self.means_KD,
+            reduced.rows_RD,
+            reduced.row_class_R,
+            shared,
+            weights,
+            self.beta,
+            plus(floor_K, reduced.floor_K),
+        )
 
     def without_covariances(self) -> Gaussians:
         """Counts and means alone, for metrics that use nothing else."""
@@ -113,7 +161,9 @@ class Gaussians:
     def covariance_DD(self, k: int) -> Tensor:
         """Q_k as a matrix: for looking at one class, not for computing with many."""
         own = self.rows_RD[self.row_class_R == k]
-        q = own.T @ own + self.beta * torch.eye(self.width, dtype=own.dtype, device=own.device)
+        own = own.to(self.means_KD.dtype)
+        floor = self.beta if self.floor_K is None else self.beta + self.floor_K[k]
+        q = own.T @ own + floor * torch.eye(self.width, dtype=own.dtype, device=own.device)
         for weight, part in zip(self.shared_weight_KT[k], self.shared, strict=True):
             q = q + weight * (part.T @ part)
         return q
@@ -127,6 +177,7 @@ class Gaussians:
             self.row_class_R,
             self.shared_weight_KT,
             *self.shared,
+            *([] if self.floor_K is None else [self.floor_K]),
         ]
         return sum(part.numel() * part.element_size() for part in parts)
 
@@ -174,16 +225,23 @@ def estimate(
             f"unknown normaliser {normaliser!r}: paper, released-simple or released-transductive"
         )
 
-    scale_K = (lambda_K * class_norm_K).sqrt()
+    own_K, shared_K = lambda_K * class_norm_K, (1 - lambda_K) * task_norm
     return Gaussians(
         counts_K,
         statistics.means_KD,
-        rows_RD * scale_K[row_class_R][:, None],
+        rows_RD * own_K.sqrt()[row_class_R][:, None],
         row_class_R,
         (task_rows,),
-        ((1 - lambda_K) * task_norm)[:, None],
+        shared_K[:, None],
         beta,
+        _floors(statistics, scatter, own_K, shared_K),
     )
+
+
+def _floors(statistics: Statistics, scatter: Scatter, own_K: Tensor, shared_K: Tensor) -> Tensor | None:
+    """What Q_k has of the identity beside beta, under these weights of the class's scatter and of the shared one."""
+    own = None if statistics.floor_K is None else own_K * statistics.floor_K
+    return plus(own, None if scatter.floor is None else shared_K * scatter.floor)
 
 
 def estimate_weighted(
@@ -207,6 +265,7 @@ def estimate_weighted(
         (scatter.rows_RD * (shared / scatter.total).sqrt(),),
         torch.ones_like(counts_K)[:, None],
         1.0,
+        _floors(statistics, scatter, scale_K.square(), (shared / scatter.total).expand_as(counts_K)),
     )
 
 
@@ -235,7 +294,13 @@ def merge(stored: Gaussians, new: Gaussians) -> Gaussians:
     weights = torch.cat(
         [(1 - share_K)[:, None] * stored.shared_weight_KT, share_K[:, None] * new.shared_weight_KT], dim=1
     )
-    return Gaussians(counts_K, means_KD, rows, row_class, stored.shared + new.shared, weights, stored.beta)
+    floor_K = plus(
+        None if stored.floor_K is None else (1 - share_K) * stored.floor_K,
+        None if new.floor_K is None else share_K * new.floor_K,
+    )
+    return Gaussians(
+        counts_K, means_KD, rows, row_class, stored.shared + new.shared, weights, stored.beta, floor_K
+    )
 
 
 def concatenate(parts: Sequence[Gaussians]) -> Gaussians:
@@ -256,6 +321,7 @@ def concatenate(parts: Sequence[Gaussians]) -> Gaussians:
         tuple(rows for part in parts for rows in part.shared),
         weights,
         parts[0].beta,
+        join_floors([part.floor_K for part in parts], [part.counts_K for part in parts]),
     )
 
 

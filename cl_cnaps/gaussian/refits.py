@@ -11,7 +11,6 @@ Legend: as in the package, and R the number of coordinates.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -41,8 +40,12 @@ class DenseRefit:
     task_covariance_RR: Tensor
     beta: float
     mixture: bool
-    outside: float
-    """log |Q'_k| in the directions that no image has a part in, where every Q'_k is beta I."""
+    outside: int
+    """How many directions no image has a part in: there every Q'_k is a multiple of the identity."""
+    floor_K: Tensor
+    """f_k of reduced scatters, which are rows^T rows + f_k I; zero for others."""
+    task_floor: float
+    """The same of the task covariance."""
 
     @staticmethod
     def build(
@@ -59,6 +62,7 @@ class DenseRefit:
         )
         everything = torch.cat([rows_NR, counts_K.sqrt()[:, None] * means_KR, query_QR])
         norm = total - 1 if normaliser == "released-transductive" else total
+        floor_K = torch.zeros_like(counts_K) if support.floor_K is None else support.floor_K.to(counts_K)
         return DenseRefit(
             counts_K,
             means_KR,
@@ -68,7 +72,9 @@ class DenseRefit:
             everything.T @ everything / norm,
             beta,
             mixture,
-            (query_QD.shape[1] - query_QR.shape[1]) * math.log(beta),
+            query_QD.shape[1] - query_QR.shape[1],
+            floor_K,
+            float(floor_K.sum() / norm),
         )
 
     def __call__(self, weights_QK: Tensor) -> Tensor:
@@ -100,17 +106,18 @@ class DenseRefit:
         )
         lambda_K = (counts_K / (counts_K + 1))[:, None, None]
         identity = torch.eye(scatter_KRR.shape[-1], dtype=scatter_KRR.dtype, device=scatter_KRR.device)
+        floor_K = _floors(self.beta, counts_K, self.floor_K[part], self.task_floor)
         q_KRR = (
             lambda_K / counts_K[:, None, None] * scatter_KRR
             + (1 - lambda_K) * self.task_covariance_RR
-            + self.beta * identity
+            + floor_K[:, None, None] * identity
         )
         factor_KRR = _factorise(q_KRR)
         solved_KRQ = solve_lower(factor_KRR, offset_KQR.mT)
         distances_KQ: Tensor = solved_KRQ.square().sum(dim=1)
         if not self.mixture:
             return -distances_KQ.T
-        return -0.5 * (distances_KQ.T + log_determinants(factor_KRR) + self.outside)
+        return -0.5 * (distances_KQ.T + log_determinants(factor_KRR) + self.outside * floor_K.log())
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,9 @@ class SpectralRefit:
     task_variances_R: Tensor
     beta: float
     mixture: bool
-    outside: float
+    outside: int
+    floor_K: Tensor
+    task_floor: float
 
     @staticmethod
     @torch.no_grad()
@@ -143,6 +152,8 @@ class SpectralRefit:
             beta,
             mixture,
             plain.outside,
+            plain.floor_K,
+            plain.task_floor,
         )
 
     @torch.no_grad()
@@ -155,7 +166,8 @@ class SpectralRefit:
     def _column(self, k: int, count: Tensor, mean_R: Tensor, weights_Q: Tensor) -> Tensor:
         """Logits of one class, Q."""
         ratio = count / (count + 1)
-        whiten_R = torch.rsqrt((1 - ratio) * self.task_variances_R + self.beta)
+        floor = _floors(self.beta, count, self.floor_K[k], self.task_floor)
+        whiten_R = torch.rsqrt((1 - ratio) * self.task_variances_R + floor)
         offset_QR = self.query_QR - mean_R
         taken = weights_Q > _NOTHING
         shift_1R = (self.counts_K[k].sqrt() * (self.means_KR[k] - mean_R))[None]
@@ -172,7 +184,7 @@ class SpectralRefit:
         distances_Q = distances_Q.clamp_min(0)
         if not self.mixture:
             return -distances_Q
-        determinant = log_determinants(factor) - 2 * whiten_R.log().sum() + self.outside
+        determinant = log_determinants(factor) - 2 * whiten_R.log().sum() + self.outside * floor.log()
         return -0.5 * (distances_Q + determinant)
 
 
@@ -182,6 +194,11 @@ def _weighted_means(
     """n'_k and mu'_k."""
     new_counts_K = counts_K + weights_QK.sum(dim=0)
     return new_counts_K, (counts_K[:, None] * means_KR + weights_QK.T @ query_QR) / new_counts_K[:, None]
+
+
+def _floors(beta: float, counts_K: Tensor, floor_K: Tensor, task_floor: float) -> Tensor:
+    """What Q'_k has of the identity: beta, and its part of the class's and of the task's reduced scatters."""
+    return beta + (floor_K + task_floor) / (counts_K + 1)
 
 
 def _plus_identity(matrix: Tensor) -> Tensor:

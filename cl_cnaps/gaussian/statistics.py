@@ -1,13 +1,15 @@
 """Counts, means and factored scatter of the classes of one task.
 
 The scatter of class k, S_k = sum (z - mu_k)(z - mu_k)^T, is never formed: it is kept as its centred rows
-R_k with S_k = R_k^T R_k, which is n_k x D numbers instead of D x D.
+R_k with S_k = R_k^T R_k, which is n_k x D numbers instead of D x D. A reduced scatter has few rows, for its largest
+directions, and a multiple of the identity in place of the others: S_k = R_k^T R_k + f_k I, with the same trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +23,12 @@ from cl_cnaps.gaussian.checks import (
     check_weights,
 )
 
+_CHUNK = 1 << 26
+"""Most numbers in one intermediate array: 256 MB in float32."""
+
+_HALF_RANGE = (1e-2, 3e4)
+"""Largest entries between which rows keep their digits in half precision."""
+
 
 @dataclass(frozen=True)
 class Scatter:
@@ -29,10 +37,13 @@ class Scatter:
     rows_RD: Tensor
     total: Tensor
     """n, the number of images."""
+    floor: Tensor | None = None
+    """f, where the scatter is rows^T rows + f I."""
 
     def scaled(self, factor: Tensor) -> Scatter:
         """The scatter of all features times `factor`."""
-        return Scatter(self.rows_RD * factor, self.total)
+        floor = None if self.floor is None else self.floor * factor.square()
+        return Scatter(self.rows_RD * factor, self.total, floor)
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ class Statistics:
     """Centred rows, those of class 0 first: rows^T rows over class k's rows is its scatter."""
     row_class_R: Tensor
     """Which class each row belongs to, ascending."""
+    floor_K: Tensor | None = None
+    """f_k of reduced scatters; None where none was reduced."""
 
     @property
     def n_classes(self) -> int:
@@ -75,27 +88,40 @@ class Statistics:
     @property
     def scatter(self) -> Scatter:
         """The scatter of all images of these classes."""
-        return Scatter(self.task_rows(), self.total)
+        return Scatter(self.task_rows(), self.total, None if self.floor_K is None else self.floor_K.sum())
 
     def scaled(self, factor: Tensor) -> Statistics:
         """The statistics of all features times `factor`."""
-        return replace(self, means_KD=self.means_KD * factor, rows_RD=self.rows_RD * factor)
+        floor_K = None if self.floor_K is None else self.floor_K * factor.square()
+        return replace(self, means_KD=self.means_KD * factor, rows_RD=self.rows_RD * factor, floor_K=floor_K)
 
     def select(self, classes: Tensor) -> Statistics:
         """The statistics of some classes, in the order given."""
         check_classes(classes, self.n_classes)
         rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
-        return Statistics(self.counts_K[classes], self.means_KD[classes], rows, row_class)
+        floor_K = None if self.floor_K is None else self.floor_K[classes]
+        return Statistics(self.counts_K[classes], self.means_KD[classes], rows, row_class, floor_K)
 
     def nbytes(self) -> int:
         """Memory the numbers take."""
-        parts = (self.counts_K, self.means_KD, self.rows_RD, self.row_class_R)
-        return sum(part.numel() * part.element_size() for part in parts)
+        parts = (self.counts_K, self.means_KD, self.rows_RD, self.row_class_R, self.floor_K)
+        return sum(part.numel() * part.element_size() for part in parts if part is not None)
 
-    def compressed(self) -> Statistics:
-        """The same scatter in at most D rows per class; for storing, not for differentiating."""
+    def compressed(self, rank: int | None = None) -> Statistics:
+        """The same scatter in at most D rows per class; for storing, not for differentiating.
+
+        With `rank` in at most so many rows per class and a multiple of the identity, see `reduce_rows`.
+        """
+        if rank is not None and rank < self.width:
+            reduced = reduce_rows(self.rows_RD, self.row_class_R, self.n_classes, rank)
+            return replace(
+                self,
+                rows_RD=reduced.rows_RD,
+                row_class_R=reduced.row_class_R,
+                floor_K=plus(self.floor_K, reduced.floor_K),
+            )
         rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)
-        return Statistics(self.counts_K, self.means_KD, rows, row_class)
+        return replace(self, rows_RD=rows, row_class_R=row_class)
 
 
 def support_statistics(features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Statistics:
@@ -164,7 +190,7 @@ def pool(support: Statistics, query_QD: Tensor, weights_QK: Tensor) -> Statistic
         torch.cat([support.rows_RD, shift_KD, query_rows]),
         torch.cat([support.row_class_R, classes, query_class]),
     )
-    return Statistics(counts_K, means_KD, rows, row_class)
+    return Statistics(counts_K, means_KD, rows, row_class, support.floor_K)
 
 
 def combine(first: Statistics, second: Statistics) -> Statistics:
@@ -182,7 +208,19 @@ def combine(first: Statistics, second: Statistics) -> Statistics:
         torch.cat([first.rows_RD, second.rows_RD, between_KD]),
         torch.cat([first.row_class_R, second.row_class_R, classes]),
     )
-    return Statistics(counts_K, means_KD, rows, row_class)
+    return Statistics(counts_K, means_KD, rows, row_class, plus(first.floor_K, second.floor_K))
+
+
+def join(parts: Sequence[Statistics]) -> Statistics:
+    """The classes of several sets side by side."""
+    offsets = [sum(part.n_classes for part in parts[:i]) for i in range(len(parts))]
+    return Statistics(
+        torch.cat([part.counts_K for part in parts]),
+        torch.cat([part.means_KD for part in parts]),
+        torch.cat([part.rows_RD for part in parts]),
+        torch.cat([part.row_class_R + offset for part, offset in zip(parts, offsets, strict=True)]),
+        join_floors([part.floor_K for part in parts], [part.counts_K for part in parts]),
+    )
 
 
 def _at_least_float32(features: Tensor) -> Tensor:
@@ -223,6 +261,88 @@ def compress_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> tuple
     if not bool((ranks > width).any()):
         return rows_RD, row_class_R
     return join_rows([at_most_width(rows) for rows in torch.split(rows_RD, ranks.tolist())])
+
+
+class ReducedRows(NamedTuple):
+    """Few rows per class, and the multiple of the identity that stands for the rest."""
+
+    rows_RD: Tensor
+    row_class_R: Tensor
+    floor_K: Tensor
+
+
+@torch.no_grad()
+def reduce_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int, rank: int) -> ReducedRows:
+    """At most `rank` rows per class, for the largest directions of its Gram, and f_k I for the others (PPCA's form).
+
+    The `rank` largest eigenvalues and the trace stay as they are. Rows are kept in half precision where its range
+    allows; what rounding takes off the trace goes into f_k.
+    """
+    width = rows_RD.shape[1]
+    if not 1 <= rank < width:
+        raise BadInputError(f"the rank of a class must be at least 1 and below the width {width}, got {rank}")
+    ranks_K = torch.bincount(row_class_R, minlength=n_classes)
+    starts_K = torch.cumsum(ranks_K, 0) - ranks_K
+    wide = torch.promote_types(rows_RD.dtype, torch.float32)
+    traces_K = torch.zeros(n_classes, dtype=torch.float64, device=rows_RD.device)
+    traces_K.index_add_(0, row_class_R, rows_RD.to(wide).square().sum(dim=1).double())
+    kept_K = ranks_K.clamp_max(rank)
+    new_class_R = torch.repeat_interleave(torch.arange(n_classes, device=rows_RD.device), kept_K)
+    firsts_K = torch.cumsum(kept_K, 0) - kept_K
+    new_RD = rows_RD.new_empty(int(kept_K.sum()), width, dtype=wide)
+    for length in sorted(set(ranks_K.tolist())):
+        same = torch.nonzero(ranks_K == length).flatten()
+        for classes in torch.split(same, max(1, _CHUNK // (max(1, length) * width))):
+            places_KP = starts_K[classes][:, None] + torch.arange(length, device=classes.device)
+            targets_KP = firsts_K[classes][:, None] + torch.arange(min(length, rank), device=classes.device)
+            block_KPD = rows_RD[places_KP].to(wide)
+            new_RD[targets_KP] = block_KPD if length <= rank else _largest(block_KPD, rank)
+    new_RD = _half_if_it_fits(new_RD)
+    sums_K = torch.zeros_like(traces_K)
+    sums_K.index_add_(0, new_class_R, new_RD.to(wide).square().sum(dim=1).double())
+    floor_K = ((traces_K - sums_K) / width).clamp_min(0).to(wide)
+    return ReducedRows(new_RD, new_class_R, floor_K)
+
+
+def _largest(rows_KPD: Tensor, rank: int) -> Tensor:
+    """Rows K x R x D for the largest directions; what the identity has of each is taken off."""
+    values_KP, vectors_KPP = torch.linalg.eigh((rows_KPD @ rows_KPD.mT).double())
+    values_KP, vectors_KPP = values_KP.clamp_min(0).flip(-1), vectors_KPP.flip(-1)
+    others_K = values_KP[:, rank:].sum(dim=1) / (rows_KPD.shape[2] - rank)
+    largest_KR = values_KP[:, :rank]
+    share_KR = (largest_KR - others_K[:, None]).clamp_min(0) / largest_KR.clamp_min(
+        torch.finfo(torch.float64).tiny
+    )
+    mixing_KPR = vectors_KPP[..., :rank] * share_KR.sqrt()[:, None]
+    largest_KRD: Tensor = mixing_KPR.to(rows_KPD.dtype).mT @ rows_KPD
+    return largest_KRD
+
+
+def _half_if_it_fits(rows_RD: Tensor) -> Tensor:
+    """The rows in half precision, rounded towards zero; as they are if they are too large or too small for it."""
+    largest = float(rows_RD.abs().max()) if rows_RD.numel() else 1.0
+    if rows_RD.dtype == torch.float64 or not _HALF_RANGE[0] < largest < _HALF_RANGE[1]:
+        return rows_RD
+    return (rows_RD * (1 - 2**-11)).to(torch.float16)
+
+
+def plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """The sum of two floors, of which either may be missing."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
+def join_floors(floors: Sequence[Tensor | None], counts: Sequence[Tensor]) -> Tensor | None:
+    """Floors of several sets of classes one after another; None where no set has any."""
+    if all(floor is None for floor in floors):
+        return None
+    return torch.cat(
+        [
+            torch.zeros_like(counts_K) if floor is None else floor
+            for floor, counts_K in zip(floors, counts, strict=True)
+        ]
+    )
 
 
 def at_most_width(rows_RD: Tensor) -> Tensor:

@@ -277,6 +277,10 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         (("--metric", "l1", "--model", "cnaps", "--weights", "none"), "its classifier is linear"),
         (("--metric", "l1", "--model", "protonet"), "protonet is the Euclidean metric"),
         (("--metric", "l1", "--model", "ncm"), "--metric is for CNAPS models"),
+        (("--memory-rank", "4", "--model", "ncm"), "--memory-rank and --shortlist are for CNAPS models"),
+        (("--shortlist", "4", "--covariance", "task"), "with --covariance seen"),
+        (("--shortlist", "4", "--model", "transductive"), "models without refinement"),
+        (("--shortlist", "4", "--model", "protonet"), "a shortlist is for Mahalanobis distances"),
         (("--baseline-on", "network"), "--baseline-on is for baselines"),
         (
             ("--model", "slda", "--baseline-on", "network"),
@@ -355,6 +359,8 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
         ("--variant", "gmm-em"),
         ("--variant", "feot"),
         ("--variant", "cot"),
+        ("--memory-rank", "2"),
+        ("--shortlist", "3"),
         ("--model", "naive"),
         ("--model", "naive", "--baseline-on", "network"),
     ]
@@ -365,6 +371,14 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
     assert same == records[()]
     named = lines(stream("--runs", "1", "--json", "--variant", "plain", "--metric", "mahalanobis"))
     assert named[0]["record"] == records[()]
+
+
+def test_few_directions_per_class_take_less_memory(stream: Stream) -> None:
+    every, few = (
+        lines(stream("--runs", "1", "--json", *options))[0]
+        for options in ((), ("--memory-rank", "1", "--shortlist", "2"))
+    )
+    assert few["memory_bytes"] < every["memory_bytes"]
 
 
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
