@@ -115,20 +115,18 @@ def run_experiment(
     quiet: bool,
 ) -> None:
     """Run an experiment, write its records, and print rows or tables."""
-    from cl_cnaps.experiments.base import execute
+    from cl_cnaps.experiments.base import execute_all
     from cl_cnaps.torch_setup import set_up_torch
 
     set_up_torch()
     config = OPTIONS[verb](**given)
     experiments = kind(verb).prepare(config, download=download, keep=keep)
     with Display(quiet or as_json) as display:
-        records = [
-            execute(experiment, out, resume=resume, workers=workers, progress=display)
-            for experiment in experiments
-        ]
+        records = execute_all(experiments, out, resume=resume, workers=workers, progress=display)
     from cl_cnaps.report.kinds import draw, view_of
 
     views = [view_of(record) for record in records]
+    views = type(views[0]).compared(views)
     reach = given.get("reach")
     if reach is not None:
         views = [view.to_reach(reach) for view in views]

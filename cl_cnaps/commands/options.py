@@ -153,8 +153,9 @@ def _several(kind: Any) -> Callable[..., tuple[Any, ...] | None]:
         try:
             return tuple(kind(part, option, context) for part in parts) or None
         except click.BadParameter as error:
+            example = ",".join(kind.choices[:2]) if isinstance(kind, click.Choice) else "5,10"
             raise click.BadParameter(
-                f"{error.message} Give values with commas between, such as 5,10."
+                f"{error.message} Give values with commas between, such as {example}."
             ) from None
 
     return parse

@@ -18,9 +18,10 @@ import click
 )
 @click.option(
     "--kind",
-    type=click.Choice(["bars", "steps", "heatmap", "all"]),
+    type=click.Choice(["bars", "steps", "heatmap", "comparison", "all"]),
     help="Streams only. bars: after every step, one bar per task seen (the paper's chart). steps: mean over the tasks "
-    "seen against step, a line per model and encoding. heatmap: task against step.  [default: all, and the charts of "
+    "seen against step, a line per model and encoding. heatmap: task against step. comparison: the final accuracy of "
+    "several models.  [default: all, and the charts of "
     "other records]",
 )
 @click.option(

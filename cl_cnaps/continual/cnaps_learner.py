@@ -15,7 +15,7 @@ from cl_cnaps.continual.scenario import avalanche_benchmark
 from cl_cnaps.continual.strategies import STRATEGIES, QueryScope
 from cl_cnaps.continual.stream import Head, Stream
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.features.kept import KeptBatches
+from cl_cnaps.features.kept import FeatureStore
 from cl_cnaps.models.cnaps import CnapsModel
 
 
@@ -29,7 +29,7 @@ class CnapsLearner:
         encoding: EncodingName,
         query_scope: QueryScope = "task",
         covariance: Covariance = "seen",
-        kept: KeptBatches | None = None,
+        kept: FeatureStore | None = None,
         *,
         memory_rank: int | None = None,
         shortlist: int | None = None,

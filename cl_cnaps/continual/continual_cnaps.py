@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.features.kept import KeptBatches, embed_or_find
+from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.gaussian import MEANS_ALONE, Shortlist, estimate, support_statistics
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.folding import FoldedNetwork
@@ -75,7 +75,7 @@ class ContinualCnaps(nn.Module):
         """How often the feature extractor has changed: features made before the last change are stale."""
         self.experiences: set[int] = set()
         """Numbers of the experiences learned, which a strategy keeps here so that the state dict has them."""
-        self.kept: KeptBatches | None = None
+        self.kept: FeatureStore | None = None
         """Where features are kept for others that embed the same images, if they are."""
         self._network: FoldedNetwork | None = None
         self._shortlist: tuple[ClassMemory, Shortlist] | None = None

@@ -85,6 +85,8 @@ class Experiment(ABC):
 
     verb: ClassVar[str]
     Config: ClassVar[type[ModelOptions]]
+    in_step: ClassVar[bool] = False
+    """Whether experiments of one command take turns, unit by unit, because they share what a unit needs."""
 
     @classmethod
     @abstractmethod
@@ -131,6 +133,68 @@ class Experiment(ABC):
         return record_path(out, self.verb, self.name, self.identity)
 
 
+@dataclass(frozen=True)
+class _Labelled:
+    """Progress of one of several experiments."""
+
+    progress: Progress
+    label: str
+
+    def begin(self, title: str, total: int, done: int) -> None:
+        self.progress.begin(title, total, done)
+
+    def show(self, state: str, advance: int = 0) -> None:
+        self.progress.show(f"{self.label}: {state}", advance)
+
+    def line(self, text: str) -> None:
+        self.progress.line(f"{self.label}: {text}")
+
+
+class _Execution:
+    """An experiment on its way to its record."""
+
+    def __init__(self, experiment: Experiment, out: Path, *, resume: bool, workers: int | None) -> None:
+        self.experiment, self.out = experiment, out
+        verb, name, identity = experiment.verb, experiment.name, experiment.identity
+        self._journal = Journal(out, verb, name, identity, resume=resume)
+        self._units = experiment.units()
+        finished = self._journal.finished
+        self._record = find_record(out, verb, name, identity) if resume and not finished else None
+        self.left = [] if self._record else [unit for unit in self._units if unit.key not in finished]
+        self.total = sum(unit.steps for unit in self._units)
+        self.done = self.total - sum(unit.steps for unit in self.left)
+        if workers is None:
+            workers = usable_cores() if experiment.device_type == "cpu" else 0
+        self._workers = workers
+
+    def run(self, units: Sequence[Unit], progress: Progress) -> None:
+        """Run some of the units that are left."""
+        for unit, result in self.experiment.run(units, Context(self.out, self._workers, progress)):
+            self._journal.add(unit.key, result)
+
+    def record(self) -> Record:
+        """Write the record, now that all units are finished; one that was there before is returned."""
+        if self._record is not None:
+            return self._record
+        experiment = self.experiment
+        summary = experiment.summarise([self._journal.finished[unit.key] for unit in self._units])
+        return write_record(
+            self.out,
+            experiment.verb,
+            experiment.name,
+            experiment.identity,
+            environment=describe_environment({**summary.environment, "workers": self._workers}),
+            tables=summary.tables,
+            summary={
+                "verb": experiment.verb,
+                "name": experiment.name,
+                "id": experiment.record_path(self.out).name,
+                "rows": list(summary.rows),
+                **summary.facts,
+            },
+        )
+
+
 def execute(
     experiment: Experiment,
     out: Path,
@@ -144,36 +208,39 @@ def execute(
     With `resume`, units that a killed run had finished are taken from its journal, and a finished record is returned
     as it is. `workers` are processes that share the work, 0 for this one alone; None: one for each core, with a GPU 0.
     """
+    return execute_all([experiment], out, resume=resume, workers=workers, progress=progress)[0]
+
+
+def execute_all(
+    experiments: Sequence[Experiment],
+    out: Path,
+    *,
+    resume: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Record]:
+    """Run the experiments of one command as `execute` does; some kinds take turns after each unit (`in_step`)."""
     progress = progress or Silent()
-    verb, name, identity = experiment.verb, experiment.name, experiment.identity
-    journal = Journal(out, verb, name, identity, resume=resume)
-    units = experiment.units()
-    finished = find_record(out, verb, name, identity) if resume and not journal.finished else None
-    left = [] if finished else [unit for unit in units if unit.key not in journal.finished]
-    total = sum(unit.steps for unit in units)
-    progress.begin(experiment.title, total, total - sum(unit.steps for unit in left))
-    if finished is not None:
-        return finished
-    if workers is None:
-        workers = usable_cores() if experiment.device_type == "cpu" else 0
-    for unit, result in experiment.run(left, Context(out, workers, progress)):
-        journal.add(unit.key, result)
-    summary = experiment.summarise([journal.finished[unit.key] for unit in units])
-    return write_record(
-        out,
-        verb,
-        name,
-        identity,
-        environment=describe_environment({**summary.environment, "workers": workers}),
-        tables=summary.tables,
-        summary={
-            "verb": verb,
-            "name": name,
-            "id": experiment.record_path(out).name,
-            "rows": list(summary.rows),
-            **summary.facts,
-        },
+    if len(experiments) == 1 or not experiments[0].in_step:
+        records = []
+        for experiment in experiments:
+            one = _Execution(experiment, out, resume=resume, workers=workers)
+            progress.begin(experiment.title, one.total, one.done)
+            if one.left:
+                one.run(one.left, progress)
+            records.append(one.record())
+        return records
+    every = [_Execution(experiment, out, resume=resume, workers=workers) for experiment in experiments]
+    progress.begin(
+        f"{len(every)} {experiments[0].verb}s",
+        sum(one.total for one in every),
+        sum(one.done for one in every),
     )
+    for unit in dict.fromkeys(unit for one in every for unit in one.left):
+        for one in every:
+            if unit in one.left:
+                one.run([unit], _Labelled(progress, one.experiment.title))
+    return [one.record() for one in every]
 
 
 def load(

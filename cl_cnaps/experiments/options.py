@@ -203,9 +203,12 @@ class StreamOptions(ModelOptions):
         "with one folder per class), or the name of any source that `data list` shows.",
         default="split-mnist",
     )
-    model: str | None = option(
-        "A CNAPS model (protonet: Euclidean distance on the same features) or a baseline.",
+    model: str | tuple[str, ...] | None = option(  # type: ignore[assignment]
+        f"Models, compared on the same images: {', '.join(CNAPS_MODELS)} (Euclidean distance on the same features); "
+        f"baselines: {', '.join(BASELINES)}. Options apply to the models that have them.",
         choices=(*CNAPS_MODELS, *BASELINES),
+        form="list",
+        metavar="NAME,NAME,...",
         shown="simple, or that of --variant",
     )
     encoding: str | None = option(
@@ -284,9 +287,10 @@ class StreamOptions(ModelOptions):
         choices=("features", "network"),
     )
     features: str | None = option(
-        "Baselines on features: those of the frozen backbone, or as Simple CNAPS adapts them to the first task.",
+        "Those of the frozen backbone; or adapted: as Simple CNAPS adapts them to the first task, and for a CNAPS "
+        "model as --adaptation film.",
         choices=("frozen", "adapted"),
-        shown="frozen",
+        shown="baselines frozen, CNAPS models as --adaptation",
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-from cl_cnaps.continual.baselines import BASELINES, make_baseline
+from cl_cnaps.continual.baselines import BASELINES, Inputs, make_baseline
 from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettings
 from cl_cnaps.continual.baselines.quiet import quiet_avalanche
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, open_sources, plan_stream
@@ -20,29 +20,36 @@ from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
 from cl_cnaps.experiments.options import SETTINGS, StreamOptions
-from cl_cnaps.features.kept import KeptBatches
+from cl_cnaps.features.kept import FeatureStore, KeptBatches, SharedFeatures
 from cl_cnaps.metrics.continual import accuracy_matrix, summarise
 from cl_cnaps.models.cnaps import MODELS, CnapsModel
+from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.loading import LoadedModel
-from cl_cnaps.names import ENCODINGS, refines
+from cl_cnaps.names import ENCODINGS, VARIANTS, refines
 from cl_cnaps.records.record import record_name
 
 
 @dataclass(frozen=True)
 class StreamExperiment(Experiment):
-    """One model and encoding on one benchmark, with every head that is scored; a unit is a run with new images."""
+    """One model and encoding on one benchmark, with every head that is scored; a unit is a run with new images.
+
+    Several models of one command take turns at each run: they share its images and features, and have a record each,
+    which is that of the model alone.
+    """
 
     config: StreamOptions
     plan: StreamPlan
     maker: LearnerMaker
+    shared: SharedRun | None = None
 
     verb = "stream"
     Config = StreamOptions
+    in_step = True
 
     @classmethod
     def prepare(cls, config: StreamOptions, *, download: bool = True, keep: Path | None = None) -> list[Self]:
-        """Open the data and load the model; one experiment for each encoding."""
-        _check(config)
+        """Open the data and load the models; one experiment for each model and encoding."""
+        configs = each_model(config)
         sizes: Any = config.classes_per_task
         plan = plan_stream(
             StreamConfig(
@@ -60,9 +67,18 @@ class StreamExperiment(Experiment):
             ),
             *open_sources(config.benchmark, partial(open_source, download=download)),
         )
-        every = ENCODINGS if config.encoding == "all" else (config.encoding or "first",)
-        one_each = [replace(config, encoding=encoding, model=config.model_name) for encoding in every]
-        return [cls(one, plan, _maker(one, keep)) for one in one_each]
+        one_each = [
+            replace(one, encoding=encoding)
+            for one in configs
+            for encoding in (ENCODINGS if one.encoding == "all" else (one.encoding or "first",))
+        ]
+        if keep is not None and not any(map(_embeds, one_each)):
+            raise BadInputError(
+                f"--keep-features is for models that embed images; {one_each[0].model} on network does not"
+            )
+        shared = SharedRun(plan) if len(one_each) > 1 else None
+        makers = Makers(keep, shared)
+        return [cls(one, plan, makers.make(one), shared) for one in one_each]
 
     @property
     def name(self) -> str:
@@ -112,7 +128,10 @@ class StreamExperiment(Experiment):
         progress = context.progress
         for unit in units:
             run = int(unit.key.removeprefix("run-"))
-            stream = self.plan.stream(run, self.maker.image_size)
+            if self.shared is None:
+                stream, saved = self.plan.stream(run, self.maker.image_size), 0.0
+            else:
+                stream, saved = self.shared.stream(run, self.maker.image_size), self.shared.features.saved
             start = time.perf_counter()
             learner = self.maker.learner(stream, run)  # baselines embed the support images here
             made = time.perf_counter() - start
@@ -124,7 +143,10 @@ class StreamExperiment(Experiment):
                     progress.line(f"run {run + 1} of {self.config.runs}: {scores}")
 
             result = run_stream(learner, stream, self.heads, run, step)
-            yield unit, asdict(replace(result, seconds=result.seconds + made))
+            seconds = result.seconds + made
+            if self.shared is not None:  # as long as it takes alone
+                seconds += self.shared.features.saved - saved
+            yield unit, asdict(replace(result, seconds=seconds))
 
     def summarise(self, results: Sequence[Any]) -> Summary:
         """Compute final accuracy, forgetting, transfer and incremental accuracy of every head."""
@@ -185,88 +207,122 @@ class LearnerMaker:
     adaptation: str
 
 
-def _maker(config: StreamOptions, keep: Path | None) -> LearnerMaker:
-    """Load the model; features are kept in the folder `keep`, if any."""
-    return _cnaps(config, keep) if config.model in MODELS else _baseline(config, keep)
+class SharedRun:
+    """What the models of one command share: the images of a run, and the features of these under each network."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self.features = SharedFeatures()
+        self._plan = plan
+        self._streams: dict[tuple[int, int], Stream] = {}
+
+    def stream(self, run: int, image_size: int) -> Stream:
+        """Return the images of a run; those of other runs, and their features, are forgotten."""
+        if any(kept != run for kept, _ in self._streams):
+            self._streams.clear()
+            self.features.clear()
+        if (run, image_size) not in self._streams:
+            self._streams[run, image_size] = self._plan.stream(run, image_size)
+        return self._streams[run, image_size]
 
 
-def _cnaps(config: StreamOptions, keep: Path | None) -> LearnerMaker:
-    loaded = load(config, config.adaptation)
-    model = loaded.model
-    with quiet_avalanche():
-        from cl_cnaps.continual.cnaps_learner import CnapsLearner
+class Makers:
+    """Loads models; all baselines on the same features have one network."""
 
-    def learner(stream: Stream, _run: int) -> Learner:
-        assert config.encoding is not None
-        return CnapsLearner(
-            stream,
-            model,
-            config.encoding,
-            config.query_scope,  # type: ignore[arg-type]
-            covariance,  # type: ignore[arg-type]
-            _kept(keep, model),
-            memory_rank=config.memory_rank,
-            shortlist=config.shortlist,
-        )
+    def __init__(self, keep: Path | None, shared: SharedRun | None) -> None:
+        self._keep = keep
+        self._shared = shared
+        self._loaded: dict[str, LoadedModel] = {}
 
-    covariance = config.covariance or "seen"
-    settings: dict[str, Any] = {
-        "encoding": config.encoding,
-        "covariance": covariance,
-        "model_config": model.config.as_json(),
-    }
-    for name in ("memory_rank", "shortlist"):
-        if (number := getattr(config, name)) is not None:
-            settings[name] = number
-    if model.config.refines:
-        settings["query_scope"] = config.query_scope
-    return _made(loaded, learner, settings, model_row(model.config))
+    def make(self, config: StreamOptions) -> LearnerMaker:
+        """Load the model of a config with one model and encoding."""
+        return self._cnaps(config) if config.model in MODELS else self._baseline(config)
 
+    def _store(self, model: CnapsModel) -> FeatureStore | None:
+        """Where features are found again: in memory for the models of this command, on disk for later ones."""
+        kept = None if self._keep is None else KeptBatches.under(self._keep, model)
+        return kept if self._shared is None else self._shared.features.before(kept)
 
-def _kept(keep: Path | None, model: CnapsModel) -> KeptBatches | None:
-    return None if keep is None else KeptBatches.under(keep, model)
+    def _cnaps(self, config: StreamOptions) -> LearnerMaker:
+        loaded = load(config, config.adaptation)
+        model = loaded.model
+        with quiet_avalanche():
+            from cl_cnaps.continual.cnaps_learner import CnapsLearner
 
-
-def _baseline(config: StreamOptions, keep: Path | None) -> LearnerMaker:
-    assert config.model is not None
-    info = BASELINES[config.model]
-    on: Any = config.baseline_on or info.inputs[0]
-    if keep is not None and on != "features":
-        raise BadInputError(
-            f"--keep-features is for models that embed images; {config.model} on {on} does not"
-        )
-    # Baselines see the same images at the same size, whether or not they use the backbone.
-    loaded = load(replace(config, model="simple"), "film" if config.features == "adapted" else "none")
-    model, name = loaded.model, config.model
-    with quiet_avalanche():
-        import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
-        from cl_cnaps.continual.baselines.features import cnaps_features, first_session_features
-
-    def learner(stream: Stream, run: int) -> Learner:
-        features = None
-        seed = config.seed * 1_000_003 + run
-        if on == "features":
-            kept, first = _kept(keep, model), stream.tasks[0]
-            make = (
-                first_session_features(model, info.defaults, seed, kept)
-                if isinstance(info.defaults, FirstSessionSettings)
-                else cnaps_features(model, kept)
+        def learner(stream: Stream, _run: int) -> Learner:
+            assert config.encoding is not None
+            return CnapsLearner(
+                stream,
+                model,
+                config.encoding,
+                config.query_scope,  # type: ignore[arg-type]
+                covariance,  # type: ignore[arg-type]
+                store,
+                memory_rank=config.memory_rank,
+                shortlist=config.shortlist,
             )
-            features = make(first.support_images, first.support_labels)
-        return make_baseline(name, stream, on=on, features=features, seed=seed, device=model.device)
 
-    settings = {"encoding": None, "baseline_on": on, "baseline": asdict(info.defaults)}
-    row = dict.fromkeys(SETTINGS)
-    maker = _made(loaded, learner, settings, row)
-    if on == "features":
-        return maker
-    return replace(
-        maker,
-        backbone="none",
-        weights_source="none: trained on the stream",
-        backbone_digest=None,
-        pretraining="none",
-    )
+        store = self._store(model)
+        covariance = config.covariance or "seen"
+        settings: dict[str, Any] = {
+            "encoding": config.encoding,
+            "covariance": covariance,
+            "model_config": model.config.as_json(),
+        }
+        for name in ("memory_rank", "shortlist"):
+            if (number := getattr(config, name)) is not None:
+                settings[name] = number
+        if model.config.refines:
+            settings["query_scope"] = config.query_scope
+        return _made(loaded, learner, settings, model_row(model.config))
+
+    def _baseline(self, config: StreamOptions) -> LearnerMaker:
+        name = config.model_name
+        info = BASELINES[name]
+        on = _input(config)
+        # Baselines see the same images at the same size, whether or not they use the backbone.
+        adaptation = "film" if config.features == "adapted" else "none"
+        if adaptation not in self._loaded:
+            self._loaded[adaptation] = load(replace(config, model="simple"), adaptation)
+        loaded = self._loaded[adaptation]
+        model = loaded.model
+        with quiet_avalanche():
+            import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
+            from cl_cnaps.continual.baselines.features import cnaps_features, first_session_features
+
+        def learner(stream: Stream, run: int) -> Learner:
+            features = None
+            seed = config.seed * 1_000_003 + run
+            if on == "features":
+                first = stream.tasks[0]
+                make = (
+                    first_session_features(model, info.defaults, seed, store)
+                    if isinstance(info.defaults, FirstSessionSettings)
+                    else cnaps_features(model, store)
+                )
+                features = make(first.support_images, first.support_labels)
+            return make_baseline(name, stream, on=on, features=features, seed=seed, device=model.device)
+
+        store = self._store(model) if on == "features" else None
+        settings = {"encoding": None, "baseline_on": on, "baseline": asdict(info.defaults)}
+        maker = _made(loaded, learner, settings, dict.fromkeys(SETTINGS))
+        if on == "features":
+            return maker
+        return replace(
+            maker,
+            backbone="none",
+            weights_source="none: trained on the stream",
+            backbone_digest=None,
+            pretraining="none",
+        )
+
+
+def _input(config: StreamOptions) -> Inputs:
+    """What a baseline reads."""
+    return config.baseline_on or BASELINES[config.model_name].inputs[0]  # type: ignore[return-value]
+
+
+def _embeds(config: StreamOptions) -> bool:
+    return config.model in MODELS or _input(config) == "features"
 
 
 def _made(
@@ -287,49 +343,98 @@ def _made(
     )
 
 
-def _check(config: StreamOptions) -> None:
-    """Refuse options that would have no effect."""
-    name = config.model_name
-    if name not in MODELS and name not in BASELINES:
-        raise BadInputError(f"unknown model {name!r}; there are {', '.join([*MODELS, *BASELINES])}")
-    if name in MODELS and config.baseline_on is not None:
-        raise BadInputError(f"--baseline-on is for baselines; {name} always works on its adapted features")
-    if name in MODELS and config.features is not None:
-        raise BadInputError(f"--features is for baselines; for {name} it is --adaptation film or none")
-    if name in BASELINES:
-        if config.encoding is not None:
-            raise BadInputError(f"--encoding is for CNAPS models; the baseline {name} has no task encoding")
-        if config.covariance is not None:
-            raise BadInputError(f"--covariance is for CNAPS models; the baseline {name} has its own")
-        if (config.memory_rank, config.shortlist) != (None, None):
-            raise BadInputError(
-                f"--memory-rank and --shortlist are for CNAPS models, not for the baseline {name}"
-            )
-        if config.weights is not None and config.features != "adapted":
-            raise BadInputError(
-                f"--weights adapt features; the baseline {name} uses them with --features adapted"
-            )
-        if config.features is not None and "network" in (config.baseline_on, BASELINES[name].inputs[0]):
-            raise BadInputError(f"--features is for baselines on features; {name} here trains on images")
-        if config.adaptation == "film":
-            raise BadInputError(
-                f"--adaptation film is for CNAPS models; for the baseline {name} it is --features adapted"
-            )
-        if config.baseline_on not in (None, *BASELINES[name].inputs):
-            raise BadInputError(
-                f"the baseline {name} does not run on {config.baseline_on}, only on "
-                f"{' and '.join(BASELINES[name].inputs)}"
-            )
-        if given := next(iter(config.settings), None):
-            raise BadInputError(f"--{given} is for CNAPS models; the baseline {name} has none to choose")
-    refined = refines(name, config.variant)
-    if config.shortlist is not None and (config.covariance == "task" or refined):
-        raise BadInputError("--shortlist is for models without refinement, with --covariance seen")
-    if not refined and (config.refine_min, config.refine_max) != (None, None):
-        of = name if config.variant is None else f"{name}, variant {config.variant},"
-        raise BadInputError(f"refinement is the transductive model's; {of} has none")
-    if config.query_scope == "stream" and (not refined or config.head == "multi"):
+def each_model(config: StreamOptions) -> list[StreamOptions]:
+    """Return a config for each model, with the options that concern it; an option that concerns none is refused."""
+    names = (config.model,) if isinstance(config.model, str) else config.model or (config.model_name,)
+    for name in names:
+        if name not in MODELS and name not in BASELINES:
+            raise BadInputError(f"unknown model {name!r}; there are {', '.join([*MODELS, *BASELINES])}")
+    every = [replace(config, model=name) for name in dict.fromkeys(names)]
+    without = [_without_effect(one) for one in every]
+    for name in dict.fromkeys(name for reasons in without for name in reasons):
+        if all(name in reasons for reasons in without):
+            raise BadInputError(without[0][name])
+    unset: dict[str, Any] = {one.name: one.default for one in fields(StreamOptions)}
+    return [
+        _on_features(replace(one, **{name: unset[name] for name in reasons}))
+        for one, reasons in zip(every, without, strict=True)
+    ]
+
+
+def _on_features(config: StreamOptions) -> StreamOptions:
+    """Return a config in which --features of a CNAPS model is its adaptation."""
+    if config.model not in MODELS or config.features is None:
+        return config
+    adaptation = "film" if config.features == "adapted" else "none"
+    if config.adaptation not in (None, adaptation):
         raise BadInputError(
+            f"--features {config.features} and --adaptation {config.adaptation} exclude each other"
+        )
+    return replace(config, features=None, adaptation=adaptation)
+
+
+def _without_effect(config: StreamOptions) -> dict[str, str]:
+    """Return the options that were given and have no effect on the one model of a config, each with the reason."""
+    name = config.model_name if config.model is None else str(config.model)
+    found = _not_for_cnaps(config, name) if name in MODELS else _not_for_baseline(config, name)
+    variant = None if "variant" in found else config.variant
+    refined = refines(name, variant)
+    for option in ("refine_min", "refine_max"):
+        if not refined and getattr(config, option) is not None:
+            of = name if variant is None else f"{name}, variant {variant},"
+            found[option] = f"refinement is the transductive model's; {of} has none"
+    if config.shortlist is not None and (config.covariance == "task" or refined):
+        found.setdefault("shortlist", "--shortlist is for models without refinement, with --covariance seen")
+    if config.query_scope == "stream" and (not refined or config.head == "multi"):
+        found["query_scope"] = (
             "--query-scope stream is for the single head of the transductive model: models without refinement do not "
             "use the query set as a whole, and the multi head always uses the queries of one task"
         )
+    return found
+
+
+def _not_for_cnaps(config: StreamOptions, name: str) -> dict[str, str]:
+    found = {}
+    if config.baseline_on is not None:
+        found["baseline_on"] = f"--baseline-on is for baselines; {name} always works on its adapted features"
+    for setting, value in config.settings.items():
+        try:
+            CnapsConfig(model=name, **{setting: value})  # type: ignore[arg-type]
+        except BadInputError as error:
+            found[setting] = str(error)
+    if config.responsibilities is not None and not refines(name, config.variant):
+        found["responsibilities"] = f"--responsibilities are of the refinement, which {name} does not have"
+    return found
+
+
+def _not_for_baseline(config: StreamOptions, name: str) -> dict[str, str]:
+    found = {}
+    inputs = BASELINES[name].inputs
+    if config.encoding is not None:
+        found["encoding"] = f"--encoding is for CNAPS models; the baseline {name} has no task encoding"
+    if config.covariance is not None:
+        found["covariance"] = f"--covariance is for CNAPS models; the baseline {name} has its own"
+    for option in ("memory_rank", "shortlist"):
+        if getattr(config, option) is not None:
+            found[option] = f"--memory-rank and --shortlist are for CNAPS models, not for the baseline {name}"
+    if config.baseline_on not in (None, *inputs):
+        found["baseline_on"] = (
+            f"the baseline {name} does not run on {config.baseline_on}, only on {' and '.join(inputs)}"
+        )
+    network = "network" in (None if "baseline_on" in found else config.baseline_on, inputs[0])
+    if config.features is not None and network:
+        found["features"] = f"--features is for baselines on features; {name} here trains on images"
+    if config.weights is not None and (config.features != "adapted" or network):
+        found["weights"] = f"--weights adapt features; the baseline {name} uses them with --features adapted"
+    if config.adaptation == "film":
+        found["adaptation"] = (
+            f"--adaptation film is for CNAPS models; for the baseline {name} it is --features adapted"
+        )
+    for setting, value in config.settings.items():
+        found[setting] = f"--{setting} is for CNAPS models; the baseline {name} has none to choose"
+        if setting == "variant" and value in VARIANTS:
+            its_own = VARIANTS[value].model
+            found[setting] = (
+                f"{value} is a variant of the model {its_own}, not of {name}: leave the model out, or the variant"
+            )
+    return found

@@ -7,12 +7,15 @@ not there.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cl_cnaps.data import Source
 from cl_cnaps.data.atomic import make_folder
@@ -48,9 +51,28 @@ def write_features(file: Path, rows_ND: Tensor) -> None:
     keep_array(file, f"{file.parent.name}/{file.stem}", rows_ND.cpu().numpy())
 
 
+class FeatureStore(Protocol):
+    """Where the features that adapted networks give to batches of images are found again."""
+
+    def of(self, images: Tensor, network: FoldedNetwork, embed: Callable[[], Tensor]) -> Tensor:
+        """Return the features of uint8 images under a network: those that are there, or else what `embed` makes."""
+
+
+_DIGESTS: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def _digest(images: Tensor, network: FoldedNetwork) -> str:
+    """Return a digest of uint8 images and of the network, whose weights stay as they are."""
+    if network.network not in _DIGESTS:
+        _DIGESTS[network.network] = state_digest(network.network.state_dict())
+    digest = hashlib.sha256(images.cpu().contiguous().numpy().tobytes())
+    digest.update(repr((tuple(images.shape), _DIGESTS[network.network])).encode())
+    return digest.hexdigest()[:32]
+
+
 @dataclass(frozen=True)
 class KeptBatches:
-    """The features that adapted networks give to batches of images, one file for each network and batch."""
+    """Features on disk, one file for each network and batch."""
 
     folder: Path
 
@@ -59,25 +81,61 @@ class KeptBatches:
         """Those of the networks that `model` folds, in a folder for those of all models."""
         return cls(features_folder(folder, model, "batches"))
 
-    def file(self, images: Tensor, network: FoldedNetwork) -> Path:
-        """Where the features of uint8 images under a network are, or will be."""
-        digest = hashlib.sha256(images.cpu().contiguous().numpy().tobytes())
-        digest.update(repr((tuple(images.shape), state_digest(network.network.state_dict()))).encode())
-        return self.folder / f"{digest.hexdigest()[:32]}.rows"
+    def of(self, images: Tensor, network: FoldedNetwork, embed: Callable[[], Tensor]) -> Tensor:
+        """Return the features in the file of this network and these images, which is made if it is not there."""
+        file = self.folder / f"{_digest(images, network)}.rows"
+        if (rows := read_features(file, len(images))) is not None:
+            return rows
+        features = embed()
+        write_features(file, features)
+        return features
+
+
+class SharedFeatures:
+    """Features in memory that several models of one run have in common."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Tensor, float]] = {}
+        self.saved = 0.0
+        """Seconds of embedding that models were spared so far."""
+
+    def clear(self) -> None:
+        """Forget all features."""
+        self._found.clear()
+
+    def of(self, images: Tensor, network: FoldedNetwork, embed: Callable[[], Tensor]) -> Tensor:
+        """Return the features of this network and these images, embedded the first time."""
+        key = _digest(images, network)
+        if key in self._found:
+            features, seconds = self._found[key]
+            self.saved += seconds
+            return features
+        start = time.perf_counter()
+        features = embed()
+        self._found[key] = (features, time.perf_counter() - start)
+        return features
+
+    def before(self, other: FeatureStore | None) -> FeatureStore:
+        """Return a store that looks here first and then in `other`."""
+        return self if other is None else _Two(self, other)
+
+
+@dataclass(frozen=True)
+class _Two:
+    first: FeatureStore
+    second: FeatureStore
+
+    def of(self, images: Tensor, network: FoldedNetwork, embed: Callable[[], Tensor]) -> Tensor:
+        return self.first.of(images, network, lambda: self.second.of(images, network, embed))
 
 
 def embed_or_find(
-    model: CnapsModel, images: Tensor, network: FoldedNetwork, kept: KeptBatches | None
+    model: CnapsModel, images: Tensor, network: FoldedNetwork, kept: FeatureStore | None
 ) -> Tensor:
     """Features N x D of uint8 images: those that are kept, or else new ones, which are kept if there is a place."""
     if kept is None:
         return model.embed_folded(images, network)
-    file = kept.file(images, network)
-    if (rows := read_features(file, len(images))) is not None:
-        return rows.to(model.device)
-    features = model.embed_folded(images, network)
-    write_features(file, features)
-    return features
+    return kept.of(images, network, lambda: model.embed_folded(images, network)).to(model.device)
 
 
 Features = tuple[Tensor, Tensor]

@@ -56,6 +56,11 @@ class View:
         return self
 
     @classmethod
+    def compared(cls, views: Sequence[Self]) -> list[Self]:
+        """Return the records of one command, where they are compared with the first one."""
+        return list(views)
+
+    @classmethod
     def tables(cls, views: Sequence[Self]) -> list[Table]:
         """The tables of records side by side, as the command line prints them."""
         raise NotImplementedError

@@ -16,7 +16,7 @@ from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettin
 from cl_cnaps.continual.baselines.inputs import FeatureFunction
 from cl_cnaps.continual.batches import as_images
 from cl_cnaps.errors import ClCnapsError
-from cl_cnaps.features.kept import KeptBatches, embed_or_find
+from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import Film
 
@@ -24,7 +24,7 @@ FeatureMaker = Callable[[Tensor, Tensor], FeatureFunction]
 """Images and labels of the first task to the function that embeds the images of all tasks."""
 
 
-def cnaps_features(model: CnapsModel, kept: KeptBatches | None = None) -> FeatureMaker:
+def cnaps_features(model: CnapsModel, kept: FeatureStore | None = None) -> FeatureMaker:
     """Features as CNAPS has them under the encoding `first`; frozen ones of a model without adaptation."""
 
     def make(images: Tensor, labels: Tensor) -> FeatureFunction:
@@ -34,7 +34,7 @@ def cnaps_features(model: CnapsModel, kept: KeptBatches | None = None) -> Featur
 
 
 def first_session_features(
-    model: CnapsModel, settings: FirstSessionSettings, seed: int, kept: KeptBatches | None = None
+    model: CnapsModel, settings: FirstSessionSettings, seed: int, kept: FeatureStore | None = None
 ) -> FeatureMaker:
     """Features of FSA-FiLM (Panos et al. 2023): FiLM and a linear head learn the first task by gradient steps.
 
@@ -86,6 +86,6 @@ def _first_task_film(model: CnapsModel, images: Tensor, labels: Tensor) -> Film:
     return model.adapt(model.encode(as_images(images), labels))
 
 
-def _embedding(model: CnapsModel, film: Film, kept: KeptBatches | None) -> FeatureFunction:
+def _embedding(model: CnapsModel, film: Film, kept: FeatureStore | None) -> FeatureFunction:
     embed = partial(embed_or_find, model, network=model.fold(film), kept=kept)
     return lambda images: embed(as_images(images))

@@ -33,7 +33,7 @@ class StreamInputs:
         self.stream = stream
         self.class_ids = torch.tensor(sorted({c for task in stream.tasks for c in task.classes}))
         self._view = view
-        self.support = tuple(_in_batches(view, task.support_images) for task in stream.tasks)
+        self.support = tuple(_viewed(view, task.support_images) for task in stream.tasks)
         self.labels = tuple(self.columns(task.support_labels) for task in stream.tasks)
         self.classes = tuple(self.columns(torch.tensor(sorted(set(task.classes)))) for task in stream.tasks)
         self._queries: dict[int, Tensor] = {}
@@ -45,7 +45,7 @@ class StreamInputs:
     def query(self, task: int) -> Tensor:
         """The queries of a task; computed the first time they are asked for."""
         if task not in self._queries:
-            self._queries[task] = _in_batches(self._view, self.stream.tasks[task].query_images)
+            self._queries[task] = _viewed(self._view, self.stream.tasks[task].query_images)
         return self._queries[task]
 
 
@@ -78,7 +78,7 @@ def image_view(grey: bool) -> View:
     """uint8 images of the small network's size: N x 1 x 28 x 28 if grey, else N x 3 x 32 x 32."""
     size = GREY_PIXELS if grey else COLOUR_PIXELS
 
-    def view(images: Tensor) -> Tensor:
+    def small(images: Tensor) -> Tensor:
         kept = images.to("cpu", torch.float32)
         if grey:
             kept = kept.mean(dim=1, keepdim=True)
@@ -88,14 +88,12 @@ def image_view(grey: bool) -> View:
             )
         return kept.round().clamp(0, 255).to(torch.uint8)
 
-    return view
+    return lambda images: torch.cat([small(part) for part in torch.split(images, _BATCH)])
 
 
-def _in_batches(view: View, images: Tensor) -> Tensor:
+def _viewed(view: View, images: Tensor) -> Tensor:
     # One image at least, so that an empty set of queries still has the right shape behind it.
-    if len(images) == 0:
-        return view(images.new_zeros((1, *images.shape[1:])))[:0]
-    return torch.cat([view(part) for part in torch.split(images, _BATCH)])
+    return view(images) if len(images) else view(images.new_zeros((1, *images.shape[1:])))[:0]
 
 
 def _check(stream: Stream) -> None:

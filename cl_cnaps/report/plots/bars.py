@@ -1,4 +1,4 @@
-"""The paper's chart (`fig:continual-learning-charts`): after every step, one bar per task seen."""
+"""Bars: the paper's chart (`fig:continual-learning-charts`) with one per task seen, and several models side by side."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cl_cnaps.names import ENCODINGS, HEADS
-from cl_cnaps.report.labels import in_order, shorten
+from cl_cnaps.report.labels import in_order, labels_and_title, percent, row_name, shorten
 from cl_cnaps.report.plots.panel import Panel
 from cl_cnaps.report.plots.style import (
     DASHED,
+    GRID,
     INK,
+    OKABE_ITO,
     PANEL_TITLE_SIZE,
     SMALL_SIZE,
     accuracy_axis,
@@ -53,6 +55,62 @@ def bar_figure(panels: Sequence[Panel]) -> Figure:
             axes.set_xlabel(_step_label(n_tasks))
     _legend(figure, grid, panels)
     return figure
+
+
+def comparison_figure(panels: Sequence[Panel]) -> Figure:
+    """Panels of one benchmark: the final accuracy of each model, best first, with a bar for each head."""
+    heads = [head for head in reversed(HEADS) if any(panel.summary["head"] == head for panel in panels)]
+    models: dict[str, dict[str, Panel]] = {}
+    for panel, name in zip(panels, _names(panels), strict=True):
+        models.setdefault(name, {})[panel.summary["head"]] = panel
+
+    def final(name: str) -> float:
+        shown = models[name].get(heads[0]) or next(iter(models[name].values()))
+        return float(shown.summary["final_accuracy"]["mean"])
+
+    order = sorted(models, key=final, reverse=True)
+    thickness = 0.8 / len(heads)
+    shared = [panel.setting_title for panel in panels if panel.summary["backbone"] not in (None, "none")]
+    title = [part for part in shared[0] if all(part in other for other in shared)] if shared else []
+    width = 5.2 + 0.068 * max(map(len, order))
+    figure = new_figure(width, 0.9 + len(order) * (0.16 + 0.15 * len(heads)), title)
+    axes = figure.subplots()
+    for number, (head, colour) in enumerate(zip(heads, OKABE_ITO, strict=False)):
+        for row, name in enumerate(order):
+            if head not in models[name]:
+                continue
+            estimate = models[name][head].summary["final_accuracy"]
+            mean, half = 100 * estimate["mean"], 100 * (estimate["ci95"] or 0.0)
+            y = row + (number - (len(heads) - 1) / 2) * thickness
+            axes.barh(y, mean, 0.92 * thickness, color=colour, label=f"{head} head" if row == 0 else None)
+            if half:
+                low, high = np.clip([mean - half, mean + half], 0, 100)
+                axes.hlines(y, low, high, color=INK, linewidth=1.1, path_effects=halo(2.2))
+            text = percent(estimate["mean"], estimate["ci95"])
+            axes.text(min(mean + half, 100) + 1, y, text, va="center", fontsize=SMALL_SIZE, color=INK)
+    axes.set_yticks(range(len(order)), order)
+    axes.set_ylim(len(order) - 0.45, -0.55)
+    axes.set_xlim(0, 118)
+    axes.set_xticks(range(0, 101, 20))
+    runs = {panel.summary["runs"] for panel in panels}
+    axes.set_xlabel("final accuracy, %" + (" (line: 95 % interval over runs)" if max(runs) > 1 else ""))
+    axes.grid(axis="x", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    if len(heads) > 1:
+        figure.legend(loc="outside lower center", ncols=len(heads), frameon=False, fontsize=SMALL_SIZE)
+    return figure
+
+
+def _names(panels: Sequence[Panel]) -> list[str]:
+    """What each panel's model is called; words that are not in its usual name are added where names repeat."""
+    names = [row_name(panel.summary) for panel in panels]
+    more, _ = labels_and_title(
+        [{"name": name} | panel.words for name, panel in zip(names, panels, strict=True)]
+    )
+    once = len({(name, panel.summary["head"]) for name, panel in zip(names, panels, strict=True)})
+    return names if once == len(panels) else more
 
 
 def draw_bars(axes: Axes, panel: Panel) -> None:

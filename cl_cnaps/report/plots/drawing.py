@@ -9,19 +9,21 @@ from matplotlib.figure import Figure
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.records.record import record_name
-from cl_cnaps.report.plots.bars import bar_figure
+from cl_cnaps.report.labels import row_name
+from cl_cnaps.report.plots.bars import bar_figure, comparison_figure
 from cl_cnaps.report.plots.heatmap import heatmap_figure
 from cl_cnaps.report.plots.panel import Panel, panels_of
 from cl_cnaps.report.plots.steps import step_figure
 from cl_cnaps.report.plots.style import FORMATS, chart_settings, save
 from cl_cnaps.report.stream import StreamView
 
-KINDS = ("bars", "steps", "heatmap")
+KINDS = ("bars", "steps", "heatmap", "comparison")
 
 _DRAW: dict[str, Callable[[Sequence[Panel]], Figure]] = {
     "bars": bar_figure,
     "steps": step_figure,
     "heatmap": heatmap_figure,
+    "comparison": comparison_figure,
 }
 
 
@@ -35,7 +37,8 @@ def draw_streams(
     """Draw records together into `folder`.
 
     Bars: records that differ in encoding only share a grid, encodings down and heads across. Steps: records
-    of one benchmark share a figure, a line each. Heat maps: one figure per record. A file is called after its
+    of one benchmark share a figure, a line each. Comparison: the models of one benchmark, a bar for each head. Heat
+    maps: one figure per record. A file is called after its
     kind, with benchmark, model and encoding added where the kind gives more than one figure.
     """
     _check("kind", kinds, KINDS)
@@ -56,8 +59,15 @@ def _grouped(records: Sequence[StreamView], kind: str) -> list[list[Panel]]:
     groups: dict[str, list[Panel]] = {}
     for record in records:
         for panel in panels_of(record):
-            keys = {"bars": panel.setting, "steps": panel.summary["benchmark"], "heatmap": str(record.path)}
-            groups.setdefault(keys[kind], []).append(panel)
+            benchmark = str(panel.summary["benchmark"])
+            keys = {"bars": panel.setting, "heatmap": str(record.path), "steps": benchmark}
+            groups.setdefault(keys.get(kind, benchmark), []).append(panel)
+    if kind == "comparison":  # of one model there is nothing to compare
+        groups = {
+            key: panels
+            for key, panels in groups.items()
+            if len({row_name(panel.summary) for panel in panels}) > 1
+        }
     return list(groups.values())
 
 
