@@ -63,7 +63,7 @@ def _of_the_stream(quick: bool) -> Iterator[Figure]:
             (continual_cnaps, "estimate"),
             (ClassMemory, "learn"),
         ],
-        "logits": [(learner, "logits")],
+        "logits": [(learner, "group_logits")],
     }
     yield from _shares("default stream", time_by_part(run, parts))
     images = plan.stream(0, model.backbone.info.image_size).tasks[0].query_images[:64]

@@ -25,10 +25,6 @@ ClassIds = Literal["shared", "per-task"]
 Covariance = Literal["task", "seen"]
 
 
-OfGroup = Callable[[ClassGroup], Tensor]
-"""Logits Q x K of some queries under the classes of a group."""
-
-
 @dataclass(frozen=True)
 class ContinualConfig:
     """How a model is used on a stream."""
@@ -179,33 +175,23 @@ class ContinualCnaps(nn.Module):
         return self.model.class_logits(group.gaussians, features_QD)
 
     @torch.no_grad()
-    def stored_logits(
-        self, features_QD: Tensor, keys: Sequence[ClassKey], of_group: OfGroup | None = None
-    ) -> Tensor:
-        """Logits Q x K of some classes as they are stored, before any refinement.
+    def pooled_logits(self, keys: Sequence[ClassKey], features_QD: Tensor) -> Tensor:
+        """Logits Q x K of some classes with the covariance of all classes seen, before any refinement."""
+        every = self.memory.keys
+        if self.config.shortlist is not None and len(keys) == len(every) > self.config.shortlist:
+            return in_order([(every, self._shortlisted.logits(features_QD))], keys)
+        gaussians = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
+        return self.group_logits(ClassGroup(tuple(keys), gaussians, None), features_QD)
 
-        Args:
-            features_QD: any images.
-            keys: the classes, in the order of the columns wanted.
-            of_group: gives `group_logits` of a group, where they may be at hand already. It is asked for the groups of
-                these classes alone, so that few of many cost little.
-        """
+    @torch.no_grad()
+    def stored_logits(self, features_QD: Tensor, keys: Sequence[ClassKey]) -> Tensor:
+        """Logits Q x K of some classes, in the order given, as they are stored: before any refinement."""
         if not keys:
             raise BadInputError("no class competes: this task was never learned")
-        groups = self.memory.groups_of(keys)
-        column = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
-        missing = [key for key in keys if key not in column]
-        if missing:
-            raise BadInputError(f"classes that were never learned: {missing}")
-        if self.config.shortlist is not None and len(keys) > self.config.shortlist:
-            every = {key: i for i, key in enumerate(self.memory.keys)}
-            if len(keys) == len(every):
-                return self._shortlisted.logits(features_QD)[:, [every[key] for key in keys]]
         if self.pools_covariance:
-            gaussians = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
-            return self.model.class_logits(gaussians, features_QD)
-        found = [of_group(group) if of_group else self.group_logits(group, features_QD) for group in groups]
-        return torch.cat(found, dim=1)[:, [column[key] for key in keys]]
+            return self.pooled_logits(keys, features_QD)
+        groups = self.memory.groups_of(keys)
+        return in_order([(group.keys, self.group_logits(group, features_QD)) for group in groups], keys)
 
     @property
     def _shortlisted(self) -> Shortlist:
@@ -245,9 +231,13 @@ class ContinualCnaps(nn.Module):
             self.memory.statistics(keys), features_QD, stored_QK, covered=covered
         )
 
-    def covers(self, task: int, keys: Sequence[ClassKey]) -> bool:
-        """Whether a task's queries are of all these classes."""
-        return set(keys) <= set(self.classes_of_task.get(task, ()))
+    def classes_of(self, tasks: Sequence[int]) -> tuple[ClassKey, ...]:
+        """The classes of some tasks, each once."""
+        return tuple(dict.fromkeys(key for task in tasks for key in self.classes_of_task.get(task, ())))
+
+    def covers(self, tasks: Sequence[int], keys: Sequence[ClassKey]) -> bool:
+        """Whether queries of these tasks are of all these classes."""
+        return set(keys) <= set(self.classes_of(tasks))
 
     def memory_bytes(self) -> int:
         """What is carried from task to task: class statistics and the encoding."""
@@ -324,3 +314,12 @@ class ContinualCnaps(nn.Module):
         if (self.model.device, self.model.dtype) != before:
             self.set_extra_state(self.get_extra_state())
         return self
+
+
+def in_order(parts: Sequence[tuple[Sequence[ClassKey], Tensor]], keys: Sequence[ClassKey]) -> Tensor:
+    """Logits Q x K in the order of `keys`, from the logits of groups of classes."""
+    column = {key: i for i, key in enumerate(key for group, _ in parts for key in group)}
+    missing = [key for key in keys if key not in column]
+    if missing:
+        raise BadInputError(f"classes that were never learned: {missing}")
+    return torch.cat([part for _, part in parts], dim=1)[:, [column[key] for key in keys]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +61,7 @@ class ClassGroup:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassMemory:
     """All classes seen so far, in groups."""
 
@@ -70,7 +71,7 @@ class ClassMemory:
     rank: int | None = None
     """Most directions that are kept of the scatter of a class; None: all."""
 
-    @property
+    @cached_property
     def keys(self) -> tuple[ClassKey, ...]:
         """Every class, in the order of the groups."""
         return tuple(key for group in self.groups for key in group.keys)
@@ -125,7 +126,7 @@ class ClassMemory:
             parts.append(weights_K[:, None] * (means_KD - old.means_KD))
         return at_most_width(torch.cat(parts))
 
-    @property
+    @cached_property
     def scatter(self) -> Scatter:
         """The scatter of all images seen: within the classes, and between them."""
         if self.within_RD is None:

@@ -6,7 +6,7 @@ One pass over an experience, in the loader's order and without oversampling: sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from cl_cnaps.continual.batches import as_images, experience_images, task_of
 from cl_cnaps.continual.continual_cnaps import ClassIds, ContinualCnaps, ContinualConfig, Covariance
 from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.evaluator import Evaluator, QueryScope, QuerySet
 from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel, ModelName
 from cl_cnaps.models.loading import load_model
-
-QueryScope = Literal["task", "stream"]
 
 
 class CnapsStrategy(OnePassStrategy):
@@ -35,6 +34,8 @@ class CnapsStrategy(OnePassStrategy):
     """
 
     model_name: ClassVar[ModelName]
+    model: ContinualCnaps
+    """What was learned so far."""
 
     def __init__(
         self,
@@ -80,8 +81,6 @@ class CnapsStrategy(OnePassStrategy):
         """
         if head not in ("single", "multi"):
             raise BadInputError(f"unknown head {head!r}; there are single and multi")
-        if query_scope not in ("task", "stream"):
-            raise BadInputError(f"unknown query scope {query_scope!r}; there are task and stream")
         chosen = model if model is not None else load_model(self.model_name).model
         if chosen.name != self.model_name:
             raise BadInputError(f"{type(self).__name__} needs a {self.model_name} model, got {chosen.name}")
@@ -98,15 +97,9 @@ class CnapsStrategy(OnePassStrategy):
             **template,
         )
         self.head = head
-        self.query_scope = query_scope
+        self.scores = Evaluator(self.model, query_scope)
         self._query_stream = query_stream
-        self._refined: dict[int, Tensor] = {}
-
-    @property
-    def learner(self) -> ContinualCnaps:
-        """What was learned so far."""
-        assert isinstance(self.model, ContinualCnaps)
-        return self.model
+        self._together: dict[int, QuerySet] = {}
 
     def learn_batches(self, batches: Sequence[Any]) -> Tensor:
         """Learn the experience; its logits are those of the stored classes, without refinement.
@@ -116,14 +109,14 @@ class CnapsStrategy(OnePassStrategy):
         images = torch.cat([as_images(batch[0]) for batch in batches])
         labels = torch.cat([batch[1] for batch in batches])
         task = task_of(self.experience, batches)
-        features = self.learner.learn(images, labels, task, self._queries_of_this_task())
-        self.learner.experiences.add(_number(self.experience))
-        keys = self._competing(task)
-        return self._by_column(self.learner.stored_logits(features, keys), keys, task, labels)
+        features = self.model.learn(images, labels, task, self._queries_of_this_task())
+        self.model.experiences.add(_number(self.experience))
+        keys = self.model.classes_of([task]) if self.head == "multi" else self.model.memory.keys
+        return self._by_column(self.model.stored_logits(features, keys), keys, task, labels)
 
     def _queries_of_this_task(self) -> Tensor | None:
         """The unlabelled images of the current task's queries."""
-        if not self.learner.model.uses_queries_to_encode or self.learner.encoding.settled:
+        if not self.model.model.uses_queries_to_encode or self.model.encoding.settled:
             return None
         if self._query_stream is None:
             raise BadInputError(
@@ -143,16 +136,16 @@ class CnapsStrategy(OnePassStrategy):
     def eval(self, experiences: Any, **kwargs: Any) -> dict[str, Any]:
         """Evaluate experiences; see Avalanche's BaseTemplate.eval."""
         together = [experiences] if not isinstance(experiences, Iterable) else list(experiences)
-        self._refined = self._refined_together(together) if self._refines_on_the_stream else {}
+        self._together = self._query_sets(together) if self._refines_together else {}
         try:
             metrics: dict[str, Any] = super().eval(together, **kwargs)
             return metrics
         finally:
-            self._refined = {}
+            self._together = {}
 
     @property
-    def _refines_on_the_stream(self) -> bool:
-        return self.learner.transductive and self.head == "single" and self.query_scope == "stream"
+    def _refines_together(self) -> bool:
+        return self.head == "single" and self.scores.refines_together
 
     def eval_epoch(self, **kwargs: Any) -> None:
         """Classify the experience's queries as one set, then hand the answers out batch by batch."""
@@ -160,10 +153,10 @@ class CnapsStrategy(OnePassStrategy):
         if not batches:
             return
         task = task_of(self.experience, batches)
-        keys = self._competing(task)
-        if (logits_QK := self._refined.get(id(self.experience))) is None:
-            logits_QK = self._answer(torch.cat([as_images(batch[0]) for batch in batches]), keys, task)
-        outputs = self._by_column(logits_QK, keys, task, torch.cat([batch[1] for batch in batches]))
+        queries = self._together.get(id(self.experience))
+        if queries is None:
+            queries = QuerySet.of(torch.cat([as_images(batch[0]) for batch in batches]), [task])
+        outputs = self._outputs(queries, task, torch.cat([batch[1] for batch in batches]))
         for self.mbatch, output in with_parts(batches, outputs):
             self._unpack_minibatch()
             self._before_eval_iteration(**kwargs)
@@ -176,35 +169,30 @@ class CnapsStrategy(OnePassStrategy):
     def forward(self) -> Tensor:
         """Logits of the current batch alone, for plugins; the loops above use whole query sets instead."""
         task = task_of(self.experience, [self.mbatch])
-        keys = self._competing(task)
-        return self._by_column(self._answer(as_images(self.mb_x), keys, task), keys, task, self.mb_y)
+        return self._outputs(QuerySet.of(as_images(self.mb_x), [task]), task, self.mb_y)
 
-    def _refined_together(self, experiences: Sequence[Any]) -> dict[int, Tensor]:
-        """Single-head logits of the experiences learned so far, refined on the queries of all of them.
+    def _query_sets(self, experiences: Sequence[Any]) -> dict[int, QuerySet]:
+        """The queries of the experiences learned so far, with their features at hand.
 
         By the experience's identity, since a training and a test experience may have the same number. Put in order,
         so that the order in which they are evaluated changes no digit.
         """
-        known = {id(exp): exp for exp in experiences if _number(exp) in self.learner.experiences}
+        known = {id(exp): exp for exp in experiences if _number(exp) in self.model.experiences}
         ordered = sorted(known.values(), key=lambda exp: (_number(exp), exp.origin_stream.name))
-        if not ordered:
-            return {}
-        features = [self.learner.embed(experience_images(exp, self.eval_mb_size)) for exp in ordered]
-        logits = self.learner.logits(torch.cat(features), self.learner.memory.keys, covered=True)
-        parts = torch.split(logits, [len(part) for part in features])
-        return {id(exp): part for exp, part in zip(ordered, parts, strict=True)}
+        sets = {}
+        for exp in ordered:
+            queries = QuerySet.of(experience_images(exp, self.eval_mb_size), [])
+            self.scores.features(queries)
+            sets[id(exp)] = queries.without_images()
+        return sets
 
-    def _competing(self, task: int) -> tuple[ClassKey, ...]:
-        """The classes that compete for a task's queries: for a task of the future all, of which none is right."""
-        own = self.learner.classes_of_task.get(task, ()) if self.head == "multi" else ()
-        return own or self.learner.memory.keys
-
-    def _answer(self, images: Tensor, keys: Sequence[ClassKey], task: int) -> Tensor:
-        """Logits Q x K of a whole query set; K is 0 before anything is learned."""
+    def _outputs(self, queries: QuerySet, task: int, labels: Tensor) -> Tensor:
+        """What plugins see as the answers to a whole query set; zeros before anything is learned."""
+        keys = self.scores.competing(queries, self.head)
         if not keys:
-            return torch.zeros(len(images), 0, device=self.device)
-        covered = self.learner.covers(task, keys)
-        return self.learner.logits(self.learner.embed(images), keys, covered=covered)
+            return torch.zeros(len(labels), 1 + int(labels.max()), device=self.device)
+        logits_QK = self.scores.logits(queries, self.head, tuple(self._together.values()))
+        return self._by_column(logits_QK, keys, task, labels)
 
     def _by_column(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int, labels: Tensor) -> Tensor:
         """Logits with class id c in column c; ids that do not compete get a low score.
@@ -212,12 +200,10 @@ class CnapsStrategy(OnePassStrategy):
         With per-task ids a class of another task has no column of its own that would be right to choose: it comes
         after all ids, where choosing it counts as the mistake it is. Labels are looked at for their number alone.
         """
-        width = 1 + max([int(labels.max()), *(key.label for key in self.learner.memory.keys)])
+        width = 1 + max([int(labels.max()), *(key.label for key in self.model.memory.keys)])
         foreign = [key for key in keys if key.task not in (-1, task)]
         column = {key: width + i for i, key in enumerate(foreign)}
         column |= {key: key.label for key in keys if key.task in (-1, task)}
-        if not keys:
-            return logits_QK.new_zeros(len(logits_QK), width)
         # Low per query, so that it depends on nothing else in the batch, and finite, so that losses are.
         full = (logits_QK.min(dim=1, keepdim=True).values - 100).repeat(1, width + len(foreign))
         full[:, [column[key] for key in keys]] = logits_QK

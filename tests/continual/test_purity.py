@@ -35,13 +35,13 @@ def trained(name: ModelName, scope: str, **options: Any) -> tuple[CnapsStrategy,
 @pytest.mark.parametrize(("name", "scope"), CASES)
 def test_evaluation_leaves_every_bit_of_the_state(name: ModelName, scope: str, head: str) -> None:
     strategy, benchmark = trained(name, scope, head=head)
-    state, memory = digest(strategy.model.state_dict()), strategy.learner.memory
-    adaptations = strategy.learner.adaptations
+    state, memory = digest(strategy.model.state_dict()), strategy.model.memory
+    adaptations = strategy.model.adaptations
     strategy.eval(benchmark.test_stream)
     strategy.eval(benchmark.train_stream)
     assert digest(strategy.model.state_dict()) == state
-    assert strategy.learner.memory is memory
-    assert strategy.learner.adaptations == adaptations
+    assert strategy.model.memory is memory
+    assert strategy.model.adaptations == adaptations
     assert not strategy.model.training
 
 
@@ -68,7 +68,7 @@ def test_order_of_tasks_and_batch_size_change_no_bit(name: ModelName, scope: str
 
 def test_batch_size_of_training_changes_no_bit() -> None:
     states = {
-        size: digest(trained("transductive", "task", train_mb_size=size)[0].learner.memory.state())
+        size: digest(trained("transductive", "task", train_mb_size=size)[0].model.memory.state())
         for size in (1, 5, 64)
     }
     assert len(set(states.values())) == 1

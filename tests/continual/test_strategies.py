@@ -31,7 +31,7 @@ from cl_cnaps.models.cnaps import MODELS, ModelName
 
 
 def counts(strategy: CnapsStrategy) -> dict[ClassKey, float]:
-    memory = strategy.learner.memory
+    memory = strategy.model.memory
     return {
         key: float(count)
         for group in memory.groups
@@ -108,9 +108,9 @@ def test_a_class_seen_again_adds_up_and_an_image_given_twice_changes_its_mean_no
     strategy.train(benchmark_of(stream).train_stream)
     assert counts(strategy) == {ClassKey(-1, 0): 8, ClassKey(-1, 1): 24, ClassKey(-1, 2): 8}
     images = torch.cat([task.support_images[task.support_labels == 1] for task in stream.tasks])
-    place = strategy.learner.memory.keys.index(ClassKey(-1, 1))
-    means = torch.cat([group.gaussians.means_KD for group in strategy.learner.memory.groups])
-    torch.testing.assert_close(means[place], strategy.learner.embed(images).mean(dim=0))
+    place = strategy.model.memory.keys.index(ClassKey(-1, 1))
+    means = torch.cat([group.gaussians.means_KD for group in strategy.model.memory.groups])
+    torch.testing.assert_close(means[place], strategy.model.embed(images).mean(dim=0))
 
 
 @pytest.mark.parametrize("head", ["single", "multi"])
@@ -120,7 +120,7 @@ def test_without_any_task_labels_all_classes_are_one_task(head: str) -> None:
     benchmark = benchmark_of(small_stream(), labelled=False)
     strategy.train(benchmark.train_stream)
     strategy.eval(benchmark.test_stream)
-    assert strategy.learner.classes_of_task.keys() == {0}
+    assert strategy.model.classes_of_task.keys() == {0}
     assert all(answers.accuracy(number) > 0.8 for number in range(3))
 
 
@@ -197,7 +197,7 @@ def test_a_task_that_fails_leaves_no_trace() -> None:
     strategy = make(
         "transductive", adaptation="film", encoding="moving", query_stream=benchmark_of(stream).test_stream
     )
-    learner = strategy.learner
+    learner = strategy.model
     task = stream.tasks[0]
     learner.learn(task.support_images, task.support_labels, 0, task.query_images)
     before = (
@@ -244,9 +244,9 @@ def test_what_was_learned_moves_with_the_weights() -> None:
     stream = small_stream()
     strategy = make("transductive", adaptation="film", query_stream=benchmark_of(stream).test_stream)
     strategy.train(benchmark_of(stream).train_stream[:2])
-    learner, images = strategy.learner, stream.tasks[0].query_images
+    learner, images = strategy.model, stream.tasks[0].query_images
     single = learner.logits(learner.embed(images), learner.memory.keys, covered=False)
-    assert learner.to("cpu").memory is strategy.learner.memory  # nothing to do, nothing done
+    assert learner.to("cpu").memory is strategy.model.memory  # nothing to do, nothing done
     learner.double()
     wide = learner.logits(learner.embed(images), learner.memory.keys, covered=False)
     assert wide.dtype == torch.float64

@@ -23,7 +23,7 @@ def test_the_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monke
     accuracies = [value for name, value in names["metrics"].items() if name.startswith("Top1_Acc_Exp/eval")]
     assert len(accuracies) == 5
     assert sum(accuracies) / 5 > 0.7
-    assert len(names["strategy"].learner.memory.keys) == 10
+    assert len(names["strategy"].model.memory.keys) == 10
 
 
 def test_every_option_is_told_of() -> None:

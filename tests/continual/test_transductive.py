@@ -101,7 +101,7 @@ def test_query_images_do_change_the_encoding() -> None:
     )
     ours = learned(benchmark_of(STREAM))
     theirs = learned(benchmark_of(Stream("mixed", STREAM.class_names, mixed, "made up")))
-    assert not torch.equal(ours.learner.encoding.value, theirs.learner.encoding.value)
+    assert not torch.equal(ours.model.encoding.value, theirs.model.encoding.value)
 
 
 def test_without_a_query_stream_the_film_model_is_refused_and_frozen_features_are_not() -> None:
@@ -120,7 +120,7 @@ def test_a_query_stream_that_is_too_short_is_refused() -> None:
 def test_logits_are_those_of_refining_the_whole_query_set_on_the_stored_classes() -> None:
     benchmark = benchmark_of(STREAM)
     strategy = learned(benchmark, adaptation="none", query_scope="stream")
-    learner = strategy.learner
+    learner = strategy.model
     everything = torch.cat([task.query_images for task in STREAM.tasks])
     together = refine(learner.memory.statistics(learner.memory.keys), learner.embed(everything)).logits_QK
     answers = evaluated(strategy, benchmark.test_stream, batch_size=3)
@@ -179,7 +179,7 @@ def test_on_one_task_it_is_the_papers_algorithm_in_dense_float64() -> None:
     strategy = STRATEGIES["transductive"](model=loud_model("transductive"), evaluator=None)
     strategy.train(benchmark.train_stream)
     support, query = (
-        strategy.learner.embed(images).numpy() for images in (task.support_images, task.query_images)
+        strategy.model.embed(images).numpy() for images in (task.support_images, task.query_images)
     )
     expected, _ = dense_gaussian.refined_logits(support, task.support_labels.numpy(), 2, query, 2, 4)
     found = evaluated(strategy, benchmark.test_stream, batch_size=3).outputs(0)

@@ -1,4 +1,4 @@
-"""The learner that keeps features and logits: as few embeddings as can be, and never a stale number."""
+"""The one evaluator: as few embeddings and factorisations as can be, and never a stale number."""
 
 from __future__ import annotations
 
@@ -64,6 +64,24 @@ def test_queries_are_embedded_anew_when_the_features_move(encoding: EncodingName
     times = [{seen[image.numpy().tobytes()] for image in task.query_images} for task in stream.tasks]
     assert times == [{3}, {2}, {1}]  # once at every step from the task's own on, for both heads together
     assert {seen[image.numpy().tobytes()] for task in stream.tasks for image in task.support_images} == {1}
+
+
+@pytest.mark.parametrize("head", ["single", "multi"])
+@pytest.mark.parametrize(("name", "scope"), [("simple", "task"), ("transductive", "stream")])
+def test_a_strategy_embeds_each_image_once_over_all_its_evaluations(
+    name: ModelName, scope: Any, head: str
+) -> None:
+    stream = small_stream()
+    benchmark = benchmark_of(stream)
+    strategy = make(
+        name, "film", head=head, query_scope=scope, query_stream=benchmark.test_stream, train_mb_size=5
+    )
+    seen = count_embeddings(strategy.model.model)
+    for experience in benchmark.train_stream:
+        strategy.train(experience)
+        strategy.eval(benchmark.test_stream)
+    assert len(seen) == sum(len(task.support_images) + len(task.query_images) for task in stream.tasks)
+    assert set(seen.values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -173,13 +191,13 @@ def test_the_multi_head_looks_at_the_classes_of_its_task_alone(monkeypatch: pyte
     stream = small_stream(PAIRS, queries=10)
     learner = CnapsLearner(stream, small_model("simple"), "first", covariance="task")
     asked: list[tuple[int, ...]] = []
-    group_logits = learner._learner.group_logits
+    group_logits = learner.cnaps.group_logits
 
     def counted(group: ClassGroup, features: Tensor) -> Tensor:
         asked.append(tuple(key.label for key in group.keys))
         return group_logits(group, features)
 
-    monkeypatch.setattr(learner._learner, "group_logits", counted)
+    monkeypatch.setattr(learner.cnaps, "group_logits", counted)
     for step, task in enumerate(stream.tasks):
         learner.learn(step)
         asked.clear()
@@ -188,6 +206,33 @@ def test_the_multi_head_looks_at_the_classes_of_its_task_alone(monkeypatch: pyte
     asked.clear()
     learner.predict(0, "single")
     assert asked == [task.classes for task in stream.tasks[1:]]  # of its own group they were at hand
+
+
+@pytest.mark.parametrize("head", ["single", "multi"])
+def test_with_the_covariance_of_all_classes_each_head_scores_what_it_needs(
+    head: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The single head all tasks in one factorisation a step, the multi head each task's own classes."""
+    stream = small_stream(PAIRS, queries=10)
+    learner = CnapsLearner(stream, small_model("simple"), "moving", covariance="seen")
+    asked: list[tuple[int, int]] = []
+    group_logits = learner.cnaps.group_logits
+
+    def counted(group: ClassGroup, features: Tensor) -> Tensor:
+        asked.append((len(group.keys), len(features)))
+        return group_logits(group, features)
+
+    monkeypatch.setattr(learner.cnaps, "group_logits", counted)
+    for step in range(len(stream.tasks)):
+        learner.learn(step)
+        asked.clear()
+        for task in range(step + 1):
+            learner.predict(task, head)
+        tasks = step + 1
+        assert asked == ([(2 * tasks, 20 * tasks)] if head == "single" else [(2, 20)] * tasks)
+        if head == "single":
+            learner.predict(0, "multi")  # at hand
+            assert len(asked) == 1
 
 
 @pytest.mark.parametrize("encoding", ["first", "moving"])
@@ -216,13 +261,13 @@ def test_a_group_is_scored_once_a_step_for_the_queries_of_all_tasks(monkeypatch:
     stream = small_stream(PAIRS, queries=10)
     learner = CnapsLearner(stream, small_model("simple"), "moving", covariance="task")
     asked: list[int] = []
-    group_logits = learner._learner.group_logits
+    group_logits = learner.cnaps.group_logits
 
     def counted(group: ClassGroup, features: Tensor) -> Tensor:
         asked.append(len(features))
         return group_logits(group, features)
 
-    monkeypatch.setattr(learner._learner, "group_logits", counted)
+    monkeypatch.setattr(learner.cnaps, "group_logits", counted)
     for step in range(len(stream.tasks)):
         learner.learn(step)
         asked.clear()
