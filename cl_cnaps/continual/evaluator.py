@@ -133,7 +133,11 @@ class Evaluator:
         for owner in self._owners(keys):
             scored = owner.keys
             # With a covariance of all classes, any can be scored alone: none but these, unless all are at hand.
-            at_hand = (False, (queries.digest,), scored) in self._logits and self.cnaps.config.shortlist is None
+            at_hand = (
+                False,
+                (queries.digest,),
+                scored,
+            ) in self._logits and self.cnaps.config.shortlist is None
             if isinstance(owner, ClassMemory) and not at_hand:
                 scored = keys
             parts.append((scored, self._scored(queries, scored, owner, peers)))
