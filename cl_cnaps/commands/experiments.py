@@ -123,7 +123,7 @@ def run_experiment(
     experiments = kind(verb).prepare(config, download=download, keep=keep)
     with Display(quiet or as_json) as display:
         records = execute_all(experiments, out, resume=resume, workers=workers, progress=display)
-    from cl_cnaps.report.kinds import draw, view_of
+    from cl_cnaps.report.view import draw, view_of
 
     views = [view_of(record) for record in records]
     views = type(views[0]).compared(views)

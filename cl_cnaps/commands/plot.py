@@ -57,7 +57,7 @@ def plot(records: tuple[Path, ...], out: Path | None, kind: str | None, formats:
 
 
 def _draw_all(records: tuple[Path, ...], out: Path | None, formats: tuple[str, ...]) -> list[Path]:
-    from cl_cnaps.report.kinds import draw_records
+    from cl_cnaps.report.view import draw_records
 
     return draw_records(records, out, formats=formats)
 
@@ -66,7 +66,7 @@ def _draw_streams(
     records: tuple[Path, ...], out: Path | None, kind: str, formats: tuple[str, ...]
 ) -> list[Path]:
     """Streams alone, of which there must be some."""
-    from cl_cnaps.report.plots.drawing import KINDS, draw_streams
+    from cl_cnaps.report.plots.streams import KINDS, draw_streams
     from cl_cnaps.report.stream import StreamView
 
     streams = StreamView.under(records)

@@ -113,7 +113,7 @@ def sweep(
     if engine == "local" and (address is not None or gpus is not None):
         raise click.UsageError("--address and --gpus are for --engine ray")
     from cl_cnaps.commands.sweep_runs import planned_runs
-    from cl_cnaps.report.kinds import view_of
+    from cl_cnaps.report.view import view_of
     from cl_cnaps.sweeps.recipe import read_sweep_recipe
     from cl_cnaps.sweeps.sweep import append_failures, no_failures
     from cl_cnaps.sweeps.sweep import sweep as run_sweep

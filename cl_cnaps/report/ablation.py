@@ -18,7 +18,7 @@ from cl_cnaps.metrics.intervals import Array, mean_difference
 from cl_cnaps.metrics.recall import RecallPoint, recall_points
 from cl_cnaps.report.few_shot import data_set_notes, data_set_words, paper_average, task_headline
 from cl_cnaps.report.labels import ABSENT, adaptation_words, count, paper_cell, percent
-from cl_cnaps.report.paper.ablations import ablation_rows
+from cl_cnaps.report.paper import ablation_rows
 from cl_cnaps.report.table import Column, Table, TableRow, words
 from cl_cnaps.report.view import Headline, Row, View
 

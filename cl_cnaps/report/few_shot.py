@@ -22,8 +22,7 @@ from cl_cnaps.report.labels import (
     paper_cell,
     percent,
 )
-from cl_cnaps.report.paper.ablations import ablation_figure
-from cl_cnaps.report.paper.few_shot import TrainedOn, few_shot_figure, meta_dataset_rows, row_of
+from cl_cnaps.report.paper import TrainedOn, ablation_figure, few_shot_figure, meta_dataset_rows, row_of
 from cl_cnaps.report.table import Cell, Column, Table, TableRow, words
 from cl_cnaps.report.view import Headline, Row, View
 

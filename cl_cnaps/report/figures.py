@@ -34,7 +34,7 @@ class Shown:
 
 
 def _bars(records: Sequence[Record], folder: Path) -> None:
-    from cl_cnaps.report.plots.drawing import draw_streams
+    from cl_cnaps.report.plots.streams import draw_streams
 
     streams = [StreamView(record) for record in records]
     draw_streams(streams, folder, kinds=("bars",), formats=("png",))

@@ -18,7 +18,7 @@ from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
 from cl_cnaps.report.labels import model_name, percent, row_name, row_order
-from cl_cnaps.report.paper.continual import paper_figures
+from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.speed import speed_bars, speed_sentence, speed_table
 from cl_cnaps.report.table import Column, Table, TableRow, markdown_table, printed, words
 

@@ -26,7 +26,7 @@ from cl_cnaps.report.labels import (
     row_name,
     size,
 )
-from cl_cnaps.report.paper.continual import paper_figure
+from cl_cnaps.report.paper import paper_figure
 from cl_cnaps.report.table import Described, Table, table_of
 from cl_cnaps.report.view import Headline, Row, View
 
@@ -120,7 +120,7 @@ class StreamView(View):
     @classmethod
     def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
         """Draw bars, steps and heat maps; of several models that were run together, one chart and their steps."""
-        from cl_cnaps.report.plots.drawing import KINDS, draw_streams
+        from cl_cnaps.report.plots.streams import KINDS, draw_streams
 
         several = len({row_name(row) for view in views for row in view.rows}) > 1
         together = several and all(view.first is not None for view in views)

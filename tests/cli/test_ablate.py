@@ -15,8 +15,7 @@ from cl_cnaps.few_shot.ablations import ABLATIONS
 from cl_cnaps.names import ABLATIONS as NAMES
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.generated import ablation_markdown
-from cl_cnaps.report.paper.ablations import ablation_rows
-from cl_cnaps.report.paper.few_shot import meta_dataset_rows
+from cl_cnaps.report.paper import ablation_rows, meta_dataset_rows
 
 SMALL = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
 

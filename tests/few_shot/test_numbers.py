@@ -12,7 +12,7 @@ from cl_cnaps.few_shot.overlap import seen_in_pretraining
 from cl_cnaps.metrics.intervals import mean_accuracy
 from cl_cnaps.metrics.ranks import average_rank, rank
 from cl_cnaps.report.few_shot import averages
-from cl_cnaps.report.paper.few_shot import few_shot_figure, meta_dataset_rows, printed_ranks, row_of
+from cl_cnaps.report.paper import few_shot_figure, meta_dataset_rows, printed_ranks, row_of
 
 
 def test_the_interval_is_that_of_the_paper() -> None:

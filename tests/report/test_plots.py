@@ -13,13 +13,12 @@ from PIL import Image
 from report.stream_examples import stream_record
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.report.kinds import draw
 from cl_cnaps.report.plots.bars import bar_figure, draw_bars, shown_steps
-from cl_cnaps.report.plots.drawing import draw_streams
-from cl_cnaps.report.plots.heatmap import draw_heatmap, heatmap_figure
 from cl_cnaps.report.plots.panel import Panel, panels_of
 from cl_cnaps.report.plots.steps import line_labels, step_figure
+from cl_cnaps.report.plots.streams import draw_heatmap, draw_streams, heatmap_figure
 from cl_cnaps.report.plots.style import OKABE_ITO, task_colours
+from cl_cnaps.report.view import draw
 
 
 def panels(folder: Path, n_tasks: int = 3, **changes: object) -> list[Panel]:

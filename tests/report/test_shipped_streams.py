@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cl_cnaps.names import PAPER_BENCHMARKS
-from cl_cnaps.report.paper.continual import paper_figures
+from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.stream import StreamView
 
 EVERY = [

@@ -11,7 +11,7 @@ import pytest
 
 from cl_cnaps.commands.sweep_runs import SWEEPS_OWN, do, planned_runs
 from cl_cnaps.records.record import read_record
-from cl_cnaps.report.kinds import view_of
+from cl_cnaps.report.view import view_of
 from cl_cnaps.sweeps.engine import Task
 from cl_cnaps.sweeps.recipe import parse_sweep_recipe, read_sweep_recipe
 from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe

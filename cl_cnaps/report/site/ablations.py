@@ -14,7 +14,8 @@ from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.few_shot import data_set_notes, data_set_words
 from cl_cnaps.report.plots.style import OKABE_ITO
 from cl_cnaps.report.site.few_shot import entry_key
-from cl_cnaps.report.site.gather import Gathered, record_link
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.view import record_link
 from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import EMPTY, MISSING, Cell, Column, TableRow, Table, accuracy, printed, words
 from cl_cnaps.report.labels import adaptation_words, count, percent

@@ -12,7 +12,8 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.names import STRATEGIES
 from cl_cnaps.records.record import Record
 from cl_cnaps.report.plots.style import strategy_colours
-from cl_cnaps.report.site.gather import Gathered, record_link
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.view import record_link
 from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import EMPTY, Cell, Column, TableRow, Table, accuracy, words
 from cl_cnaps.report.labels import (

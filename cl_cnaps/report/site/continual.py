@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cl_cnaps.names import CNAPS_MODELS, ENCODINGS, HEADS, PAPER_BENCHMARKS
-from cl_cnaps.report.paper.continual import paper_figures
+from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.plots.bars import shown_steps
 from cl_cnaps.report.plots.panel import Panel
 from cl_cnaps.report.plots.style import task_colours
-from cl_cnaps.report.site.gather import Gathered, Stream, record_link
+from cl_cnaps.report.site.gather import Gathered, Stream
+from cl_cnaps.report.view import record_link
 from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import (
     EMPTY,

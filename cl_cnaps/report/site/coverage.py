@@ -9,7 +9,7 @@ from typing import Any
 from cl_cnaps.few_shot.meta_dataset import COLUMNS
 from cl_cnaps.few_shot.targets import META_DATASET
 from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, ENCODINGS, HEADS, PAPER_BENCHMARKS
-from cl_cnaps.report.paper.continual import paper_figures
+from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.site.ablations import ablate_command, missing_ablations
 from cl_cnaps.report.site.active import curves_of, missing_active
 from cl_cnaps.report.site.continual import PAPER_SHOTS

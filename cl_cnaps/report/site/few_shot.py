@@ -11,9 +11,10 @@ from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.metrics.ranks import average_rank
 from cl_cnaps.names import CNAPS_MODELS
 from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
-from cl_cnaps.report.paper.few_shot import PaperRow, meta_dataset_rows, paper_rows
+from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows
 from cl_cnaps.records.record import record_name
-from cl_cnaps.report.site.gather import Gathered, record_link
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.view import record_link
 from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import (
     EMPTY,

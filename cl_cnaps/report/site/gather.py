@@ -12,11 +12,10 @@ from cl_cnaps.errors import ClCnapsError, MissingDataError
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.few_shot import FewShotView
-from cl_cnaps.report.kinds import KINDS
 from cl_cnaps.report.plots.panel import Panel, panels_of
-from cl_cnaps.records.record import Record, config_digest, read_record, record_folders, record_name
+from cl_cnaps.records.record import Record, read_record, record_folders
 from cl_cnaps.report.stream import StreamView
-from cl_cnaps.report.view import View
+from cl_cnaps.report.view import KINDS, View, page_name, verb_of
 from cl_cnaps.records.strict_json import to_plain
 
 ViewT = TypeVar("ViewT", bound=View)
@@ -89,22 +88,6 @@ def gather(paths: Iterable[Path]) -> Gathered:
         for folder in folders:
             _add(found, folder)
     return found
-
-
-def verb_of(record: Record) -> str:
-    """The command that made a record, as its summary says."""
-    return str(record.summary.get("verb", record.verb))
-
-
-def page_name(record: Record) -> str:
-    """The file name, without ending, of a record's page: safe whatever the record's folder is called."""
-    name = str(record.summary.get("name", record.name))
-    return f"{record_name(verb_of(record))}-{record_name(name)}-{config_digest(record.config)[:12]}"
-
-
-def record_link(record: Record) -> str:
-    """Where a record's page is, seen from the site's front page."""
-    return f"records/{page_name(record)}.html"
 
 
 def form_unknown(error: Exception) -> str:

@@ -13,7 +13,8 @@ from cl_cnaps.report.site.active import ordered_curves
 from cl_cnaps.report.site.continual import stream_names
 from cl_cnaps.report.site.coverage import coverage
 from cl_cnaps.report.site.few_shot import evaluation_names, evaluation_order
-from cl_cnaps.report.site.gather import Gathered, record_link
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.view import record_link
 from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import MISSING, Cell, accuracy
 from cl_cnaps.report.labels import count, paper_cell

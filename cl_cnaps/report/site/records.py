@@ -13,7 +13,8 @@ from typing import Any
 from cl_cnaps.records.environment import repeating
 from cl_cnaps.records.record import Record
 from cl_cnaps.report.site.active import read_curves
-from cl_cnaps.report.site.gather import Gathered, record_link, verb_of
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.view import record_link, verb_of
 from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import EMPTY, Cell, Column, TableRow, Table, words
 from cl_cnaps.report.labels import ABSENT, adaptation_words, flattened, model_name, percent

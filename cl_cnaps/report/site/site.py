@@ -13,7 +13,8 @@ from cl_cnaps.report.site.ablations import ablations_page
 from cl_cnaps.report.site.active import active_page
 from cl_cnaps.report.site.continual import continual_page
 from cl_cnaps.report.site.few_shot import few_shot_page
-from cl_cnaps.report.site.gather import Gathered, page_name
+from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.view import page_name
 from cl_cnaps.report.site.overview import overview_page
 from cl_cnaps.report.site.pages import Page, render
 from cl_cnaps.report.site.records import csv_files, record_page, records_page

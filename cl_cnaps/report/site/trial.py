@@ -14,7 +14,8 @@ from cl_cnaps.report.site.ablations import ablations_page
 from cl_cnaps.report.site.active import active_page
 from cl_cnaps.report.site.continual import continual_page
 from cl_cnaps.report.site.few_shot import few_shot_page
-from cl_cnaps.report.site.gather import NOT_ITS_FORM, Gathered, Unreadable, form_unknown, verb_of
+from cl_cnaps.report.site.gather import NOT_ITS_FORM, Gathered, Unreadable, form_unknown
+from cl_cnaps.report.view import verb_of
 from cl_cnaps.report.site.overview import overview_page
 from cl_cnaps.report.site.pages import Page, render
 from cl_cnaps.report.site.records import record_page, records_page

@@ -12,7 +12,8 @@ from report.stream_examples import stream_record
 
 from cl_cnaps.errors import MissingDataError
 from cl_cnaps.report.site import showable
-from cl_cnaps.report.site.gather import gather, page_name
+from cl_cnaps.report.site.gather import gather
+from cl_cnaps.report.view import page_name
 
 
 def test_every_kind_of_record_goes_to_its_section(tmp_path: Path) -> None:
