@@ -114,12 +114,19 @@ class TrainingDisplay(Display):
         """Show a step; `rate` is in tasks (or batches) per second."""
         if self._now != "training":
             self._now = "training"
-            self.begin("training", total, tasks)
+            self.begin("training", total)
         left = f"{int(seconds_left) // 3600}:{int(seconds_left) // 60 % 60:02d}:{int(seconds_left) % 60:02d}"
         state = f"loss {score.loss:.3f}, accuracy {100 * score.accuracy:.1f} %, {rate:.2f} {self._unit}/s, {left} left"
         self.show(state, tasks - self._done)
         if tasks == total:
             self.line(f"{tasks:,} of {total:,} {self._unit}: {state}")
+
+    def validating(self, source: str, done: int, total: int) -> None:
+        """Show how far a validation is; it passes over its tasks more than once."""
+        if self._now != "validation" or done <= self._done:
+            self._now = "validation"
+            self.begin("scoring tasks", total)
+        self.show(source, done - self._done)
 
     def validated(self, tasks: int, scores: Mapping[str, Mapping[str, float]], best: bool) -> None:
         """Show the accuracy of a validation, by column: own, static, swapped, frozen."""

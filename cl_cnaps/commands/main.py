@@ -24,7 +24,7 @@ from cl_cnaps.errors import ClCnapsError, printable
 _VERBS = {
     **dict.fromkeys(("stream", "evaluate", "active", "ablate"), "experiments"),
     **{verb: verb for verb in ("learn", "predict", "sweep", "metatrain", "pretrain", "plot", "report")},
-    **{verb: verb for verb in ("data", "weights", "bench")},
+    **{verb: verb for verb in ("data", "weights", "recipes", "bench")},
 }
 """The verbs and their modules, in the order of the help; a module is loaded when its verb is used."""
 EXIT_INTERRUPTED = 130

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import TrainingDisplay
+from cl_cnaps.commands.display import TrainingDisplay, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
+    from cl_cnaps.training.validation import Scores
 
 EXIT_WORSE, EXIT_NOT_FINITE = 3, 4
+DEFAULT_RECIPE = "training/small"
+REAL_RECIPE = "simple-efficientnet-lite0"
+"""The recipe of the shipped weights."""
 
 
 @click.command()
-@click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
+@click.argument("recipe_name", metavar="[RECIPE]", required=False)
 @options.resume_training
 @options.recipes_specs
 @click.option("--backbone-weights", metavar="FILE|random", help="Instead of the recipe's: a state dict.")
@@ -35,10 +39,12 @@ EXIT_WORSE, EXIT_NOT_FINITE = 3, 4
 @options.as_json
 @options.quiet
 def metatrain(
-    recipe_file: Path, resume: bool, specs: Path | None, workers: int, device: str, out: Path, as_json: bool,
+    recipe_name: str | None, resume: bool, specs: Path | None, workers: int, device: str, out: Path, as_json: bool,
     quiet: bool, **changes: Any,
 ) -> None:  # fmt: skip
-    """Train a model's adaptation on tasks drawn as RECIPE.toml says.
+    """Train a model's adaptation on the tasks of RECIPE: a name that `recipes list` shows, or a TOML file.
+
+    Without a recipe: a training of a few minutes on characters that the installation draws, which needs no data.
 
     Writes to OUT/metatrain/NAME: the checkpoint, the best weights, log.jsonl, curves for TensorBoard and, at the
     end, weights.safetensors, which --weights of other commands takes. See docs/training.md for recipes.
@@ -50,10 +56,12 @@ def metatrain(
       130 stopped by Ctrl-C or SIGTERM: saved, --resume continues.
 
     \b
-      cl-cnaps metatrain benchmarks/training/small.toml
-      cl-cnaps metatrain benchmarks/training/simple-resnet18-meta-dataset.toml --specs specs --backbone-weights b.pt
+      cl-cnaps metatrain
+      cl-cnaps metatrain simple-efficientnet-lite0 --specs specs
+      cl-cnaps metatrain simple-resnet18-meta-dataset --specs specs --backbone-weights b.pt
       torchrun --nproc-per-node 4 --no-python cl-cnaps metatrain RECIPE.toml
     """
+    from cl_cnaps.recipes import find_recipe
     from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.building import build_model
@@ -65,10 +73,15 @@ def metatrain(
     from cl_cnaps.training.task_data import open_data
 
     set_up_torch()
-    recipe = read_changed_recipe(recipe_file, changes)
+    recipe = read_changed_recipe(find_recipe(recipe_name or DEFAULT_RECIPE), changes)
     folder = out / "metatrain" / recipe.name
     options.resumable_from(folder / CHECKPOINT)
     with Ranks.join(device) as ranks, TrainingDisplay(quiet or as_json or not ranks.first) as watch:
+        if recipe_name is None:
+            watch.say(
+                f"no recipe was given: {DEFAULT_RECIPE}, a few minutes on characters that the installation draws "
+                "(source glyphs); tested on scripts and digits that are not trained on"
+            )
         model, start = build_model(recipe)
         if ranks.local_rank:
             ranks.wait()  # the first process of each machine packs the images for all of them
@@ -88,11 +101,21 @@ def metatrain(
         )
         ending = training.run()
         if ranks.first:
-            files = [folder]
+            files, tested = [folder], {}
             if ending in (Ending.FINISHED, Ending.WORSE_THAN_FROZEN):
+                tested = training.test()
                 more = {"tasks_in_all": training.progress.tasks, "ending": ending.value}
-                files.append(export(folder, more).path)
-            _report(training, ending, files, as_json, quiet)
+                files.append(export(folder, {**more, **({"test": tested} if tested else {})}).path)
+                files += _drawn(folder)
+    if ranks.first:
+        _report(training, ending, tested, files, as_json, quiet)
+        if recipe_name is None and ending is Ending.FINISHED and not (as_json or quiet):
+            click.echo(
+                f"use:     cl-cnaps stream --weights {files[1]}\n"
+                f"next:    cl-cnaps metatrain {REAL_RECIPE} --specs FOLDER\n"
+                "         trains what is shipped, in hours: `cl-cnaps recipes show` prints on which data sets, "
+                "`cl-cnaps data list` which of them are there; docs/training.md has the rest"
+            )
     if ending is Ending.INTERRUPTED:
         raise KeyboardInterrupt
     raise SystemExit(
@@ -100,18 +123,28 @@ def metatrain(
     )
 
 
-def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: bool, quiet: bool) -> None:
+def _drawn(folder: Path) -> list[Path]:
+    """Draw the curves of a run; the PNG file of what was drawn."""
+    from cl_cnaps.report.plots.training import draw_training
+
+    return [path for path in draw_training(folder) if path.suffix == ".png"]
+
+
+def _report(
+    training: MetaTraining, ending: Ending, tested: Scores, files: list[Path], as_json: bool, quiet: bool
+) -> None:
     progress, best = training.progress, training.progress.best
     if as_json:
-        said = {
+        result = {
             "ending": ending.value,
             "tasks": progress.tasks,
             "seconds": round(progress.seconds, 1),
             "best": best,
             "frozen": progress.frozen,
+            "test": tested,
             "files": [str(path) for path in files],
         }
-        click.echo(json.dumps(said))
+        click.echo(json.dumps(result))
         return
     sentence = {
         "finished": "finished",
@@ -126,15 +159,26 @@ def _report(training: MetaTraining, ending: Ending, files: list[Path], as_json: 
     if quiet:
         return
     if best is not None:
-        frozen = sum(progress.frozen.values()) / len(progress.frozen)
-        click.echo(
-            f"best:    {100 * best['mean']:.2f} % on validation tasks after {best['tasks']:,} tasks; "
-            f"frozen features {100 * frozen:.2f} %"
-        )
+        from cl_cnaps.report.table import terminal_table
+        from cl_cnaps.report.training import accuracy_table
+
+        click.echo()
+        terminal().print(terminal_table(accuracy_table(best, tested, training.data.sources)))
+        click.echo()
         if ending.value == "finished" and not training.own_beats_static:
-            click.echo(
-                "note:    the adaptation does not adapt: one modulation for all tasks (static) does as well as each "
-                "task's own. Train longer, or on sources that differ more"
-            )
+            click.echo(_not_adapting(len(training.data.training.pools)))
     for path in files:
-        click.echo(f"{'weights' if path.suffix else 'run'}:{'' if path.suffix else '    '} {path}")
+        label = {".safetensors": "weights", ".png": "figure"}.get(path.suffix, "run")
+        click.echo(f"{label + ':':9}{path}")
+
+
+def _not_adapting(sources: int) -> str:
+    if sources == 1:
+        return (
+            "note:    all tasks are of one source, so that one modulation for all of them (static) does as well as "
+            "each task's own. Train on several sources that differ to see adaptation to the task"
+        )
+    return (
+        "note:    the adaptation does not adapt: one modulation for all tasks (static) does as well as each "
+        "task's own. Train longer, or on sources that differ more"
+    )

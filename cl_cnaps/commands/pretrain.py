@@ -14,7 +14,7 @@ from cl_cnaps.commands.display import TrainingDisplay
 
 
 @click.command()
-@click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
+@click.argument("recipe_name", metavar="RECIPE")
 @options.resume_training
 @options.recipes_specs
 @click.option(
@@ -34,10 +34,12 @@ from cl_cnaps.commands.display import TrainingDisplay
 @options.as_json
 @options.quiet
 def pretrain(
-    recipe_file: Path, resume: bool, specs: Path | None, backbone_weights: str, seed: int | None, workers: int,
+    recipe_name: str, resume: bool, specs: Path | None, backbone_weights: str, seed: int | None, workers: int,
     device: str, out: Path, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Train a backbone to tell the classes of one source apart, by the schedule in RECIPE.toml.
+    """Train a backbone to tell the classes of one source apart, by the schedule of RECIPE.
+
+    RECIPE is a name that `recipes list` shows, or a TOML file.
 
     Writes to OUT/pretrain/NAME: the checkpoint, log.jsonl, curves for TensorBoard and, at the end,
     backbone.safetensors, which --backbone-weights of other commands takes.
@@ -48,13 +50,14 @@ def pretrain(
       130 stopped by Ctrl-C or SIGTERM: saved, --resume continues.
 
     \b
-      cl-cnaps pretrain benchmarks/training/pretrain-resnet18-imagenet.toml --specs specs
+      cl-cnaps pretrain pretrain-resnet18-imagenet --specs specs
     """
     from cl_cnaps.commands.metatrain import EXIT_NOT_FINITE
     from cl_cnaps.data import Source, open_source, packed
     from cl_cnaps.data.source import total
     from cl_cnaps.models.backbones import load_backbone
     from cl_cnaps.models.loading import resolve_device
+    from cl_cnaps.recipes import find_recipe
     from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.checkpoint import CHECKPOINT
@@ -67,7 +70,7 @@ def pretrain(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise click.UsageError("pretrain runs in one process; only metatrain is shared out by torchrun")
     set_up_torch()
-    recipe = read_pretrain_recipe(recipe_file)
+    recipe = read_pretrain_recipe(find_recipe(recipe_name))
     recipe = recipe if seed is None else replace(recipe, seed=seed)
     folder = out / "pretrain" / recipe.name
     options.resumable_from(folder / CHECKPOINT)

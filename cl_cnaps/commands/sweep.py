@@ -32,7 +32,7 @@ def _pairs(
 
 
 @click.command()
-@click.argument("recipe_file", metavar="RECIPE.toml", type=click.Path(path_type=Path))
+@click.argument("recipe_name", metavar="RECIPE")
 @click.option("--smoke", is_flag=True, help="Run the recipe's smoke part: small enough for seconds on a CPU.")
 @click.option(
     "--only",
@@ -81,7 +81,7 @@ def _pairs(
 @options.as_json
 @options.quiet
 def sweep(
-    recipe_file: Path,
+    recipe_name: str,
     smoke: bool,
     only: tuple[tuple[str, str], ...],
     changes: tuple[tuple[str, str], ...],
@@ -95,7 +95,9 @@ def sweep(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run everything that RECIPE.toml lists and that has no finished record under --out yet.
+    """Run everything that RECIPE lists and that has no finished record under --out yet.
+
+    RECIPE is a name that `recipes list` shows, or a TOML file.
 
     A run that fails is tried once more, and the others go on. Records are those of the verb itself; beside them
     OUT/sweeps/NAME.json lists the runs with their records, and OUT/sweeps/NAME.failures.log the tracebacks.
@@ -105,19 +107,21 @@ def sweep(
       130 interrupted: the same command goes on from there.
 
     \b
-      cl-cnaps sweep benchmarks/continual.toml --dry-run
-      cl-cnaps sweep benchmarks/continual.toml --only benchmark=split-mnist --workers 2
-      cl-cnaps sweep benchmarks/meta-dataset.toml --set specs=meta_dataset_specs --out results
-      cl-cnaps sweep benchmarks/mini-tiered.toml --engine ray --address 10.0.0.1:6379
+      cl-cnaps sweep continual --dry-run
+      cl-cnaps sweep continual --only benchmark=split-mnist --workers 2
+      cl-cnaps sweep meta-dataset --set specs=meta_dataset_specs --out results
+      cl-cnaps sweep my-recipe.toml --engine ray --address 10.0.0.1:6379
     """
     if engine == "local" and (address is not None or gpus is not None):
         raise click.UsageError("--address and --gpus are for --engine ray")
     from cl_cnaps.commands.sweep_runs import planned_runs
+    from cl_cnaps.recipes import find_recipe
     from cl_cnaps.report.view import view_of
     from cl_cnaps.sweeps.recipe import read_sweep_recipe
     from cl_cnaps.sweeps.sweep import append_failures, no_failures
     from cl_cnaps.sweeps.sweep import sweep as run_sweep
 
+    recipe_file = find_recipe(recipe_name)
     recipe = read_sweep_recipe(recipe_file)
     planned_runs(recipe, recipe_file.name, smoke=not smoke)  # an error there shows now, not one day
     runs = planned_runs(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.training.tables import read_toml
+from cl_cnaps.recipes import read_toml
 
 Scalar = str | int | float | bool
 Options = Mapping[str, Scalar | tuple[Scalar, ...]]

@@ -9,8 +9,8 @@ from typing import Any
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
+from cl_cnaps.recipes import read_toml
 from cl_cnaps.training.recipe import Recipe, parse_recipe
-from cl_cnaps.training.tables import read_toml
 
 _SETTINGS = ("metric", "variant")
 _BOUNDS = ("refine_min", "refine_max")

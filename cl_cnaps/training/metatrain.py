@@ -16,7 +16,7 @@ import torch
 from cl_cnaps.data.atomic import write_text
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.weights import save_weights
+from cl_cnaps.models.weights import load_weights, save_weights
 from cl_cnaps.torch_setup import release_spare_memory
 from cl_cnaps.training.averaging import AveragedWeights
 from cl_cnaps.training.checkpoint import (
@@ -71,6 +71,9 @@ class Watch(Protocol):
 
     def validated(self, tasks: int, scores: Scores, best: bool) -> None:
         """The weights were validated."""
+
+    def validating(self, source: str, done: int, total: int) -> None:
+        """Some of the tasks of a validation, or of the test, were scored."""
 
     def say(self, text: str) -> None:
         """Something a person should know."""
@@ -261,7 +264,8 @@ class MetaTraining:
     def _validate_average(self, note: Note, stop: Callable[[], bool]) -> None:
         progress, model, validation = self.progress, self.model.eval(), self.recipe.validation
         sizes = validation.image_sizes or (model.backbone.info.image_size,)
-        tasks = ValidationTasks(self.data.validation, validation.tasks, sizes, self.ranks, stop)
+        watched = self.watch.validating if self.ranks.first else lambda *_: None
+        tasks = ValidationTasks(self.data.validation, validation.tasks, sizes, self.ranks, stop, watched)
         scores, encodings = validate(model, tasks, progress.frozen)
         means = {kind: mean(by_source) for kind, by_source in scores.items()}
         # Transductive+ is nothing but its training: what it starts from is none of it, however good.
@@ -282,6 +286,21 @@ class MetaTraining:
             save_weights(self.folder / BEST, model, self._says())
         note("validation", progress.tasks, {**scores, "mean": means})
         self.watch.validated(progress.tasks, scores, best)
+
+    def test(self) -> Scores:
+        """Return the accuracy of the best weights on the test tasks, which decide nothing; for the first process."""
+        if not self.data.test:
+            return {}
+        sizes = self.recipe.validation.image_sizes or (self.model.backbone.info.image_size,)
+        model = load_weights(self.folder / BEST)[0].to(self.ranks.device).eval()
+        alone = Ranks(0, 1, 0, self.ranks.device)
+        tasks = ValidationTasks(
+            self.data.test, self.recipe.test_tasks, sizes, alone, progress=self.watch.validating
+        )
+        scores, _ = validate(model, tasks)
+        with TrainingLog(self.folder, self.progress.tasks) as log:
+            log.add("test", self.progress.tasks, scores)
+        return scores
 
     def _says(self) -> dict[str, Any]:
         """How the weights of this moment were made, as their file says it."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.recipes import read_toml
 from cl_cnaps.training.recipe import SourcePart
-from cl_cnaps.training.tables import checked, read_toml
+from cl_cnaps.training.tables import checked
 from cl_cnaps.untrusted import below
 
 
@@ -74,7 +75,7 @@ class PretrainRecipe:
 
     def as_json(self) -> dict[str, Any]:
         """The whole recipe as JSON holds it."""
-        return asdict(self)
+        return {**asdict(self), "source": self.source.as_json()}
 
 
 def read_pretrain_recipe(path: Path) -> PretrainRecipe:

@@ -15,7 +15,8 @@ from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.names import chosen_model
-from cl_cnaps.training.tables import checked, from_table, read_toml
+from cl_cnaps.recipes import read_toml
+from cl_cnaps.training.tables import checked, from_table
 from cl_cnaps.untrusted import below
 
 HELD_OUT = ("mnist", "cifar10", "cifar100", "traffic_sign")
@@ -34,6 +35,8 @@ class SourcePart:
     """The split to train on; none if not given. TRAIN, VALID, TEST where there is a spec or a deal."""
     validate: str | None = None
     """The split to validate on; none if not given."""
+    test: str | None = None
+    """The split to test on at the end, which decides nothing; none if not given."""
     weight: float = 1.0
     """Share of the training tasks, relative to the other sources."""
     min_images: int = 2
@@ -46,12 +49,17 @@ class SourcePart:
     """How many classes are TRAIN, VALID and TEST when they are dealt out at random by the recipe's seed."""
 
     def __post_init__(self) -> None:
-        if self.train is None and self.validate is None:
-            raise BadInputError(f"source {self.name} is used neither to train nor to validate")
-        if self.train is not None and self.train == self.validate:
-            raise BadInputError(f"source {self.name} trains and validates on the same split {self.train!r}")
+        used = [split for split in (self.train, self.validate, self.test) if split is not None]
+        if not used:
+            raise BadInputError(f"source {self.name} is used neither to train, nor to validate, nor to test")
+        if len(set(used)) < len(used):
+            raise BadInputError(f"source {self.name} uses one split for two of train, validate and test")
         if not 0 < self.weight < math.inf:
             raise BadInputError(f"source {self.name} has the weight {self.weight}; it must be positive")
+
+    def as_json(self) -> dict[str, Any]:
+        """The part as JSON holds it; without `test` where it is not tested on."""
+        return {key: value for key, value in asdict(self).items() if key != "test" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -209,6 +217,8 @@ class Recipe:
     """Decode and resize each source once, into a file in the cache folder."""
     held_out: tuple[str, ...] = HELD_OUT
     """Sources that must not be trained on."""
+    test_tasks: int = 100
+    """Test tasks of each source that has a split `test`, scored once, by the weights that are kept."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -220,6 +230,8 @@ class Recipe:
             raise BadInputError(f"recipe {self.name}: no source is trained on (key `train` of a source)")
         if not any(part.validate for part in self.sources):
             raise BadInputError(f"recipe {self.name}: no source is validated on (key `validate` of a source)")
+        if self.test_tasks < 1:
+            raise BadInputError(f"test_tasks is {self.test_tasks}; at least 1 is needed")
         held_out = {_canonical(name) for name in self.held_out}
         for part in self.sources:
             if part.train is not None and _canonical(part.name) in held_out:
@@ -245,9 +257,13 @@ class Recipe:
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
 
     def as_json(self) -> dict[str, Any]:
-        """The whole recipe as JSON holds it."""
+        """The whole recipe as JSON holds it; what is tested at the end is left out where nothing is."""
+        content = asdict(self)
+        if not any(part.test for part in self.sources):
+            del content["test_tasks"]
         return {
-            **asdict(self),
+            **content,
+            "sources": [part.as_json() for part in self.sources],
             "model": self.model.as_json(),
             "tasks": {"sampler": shape_name(self.tasks), **asdict(self.tasks)},
         }

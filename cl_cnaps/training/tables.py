@@ -2,55 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from cl_cnaps.errors import BadInputError, MissingDataError, foreign
-from cl_cnaps.untrusted import MAX_TEXT_BYTES, read_file
+from cl_cnaps.errors import BadInputError
 
 T = TypeVar("T")
-
-_DEEPEST = 16  # no recipe has more than four
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
-    if not path.exists():
-        raise MissingDataError(
-            f"there is no recipe {path}; the recipes of this project are the TOML files under benchmarks/"
-        )
-    data = read_file(path, MAX_TEXT_BYTES)
-    with foreign(str(path), "not TOML"):
-        content = tomllib.loads(data.decode())
-    check_values(content, path.name)
-    return content
-
-
-def check_values(value: Any, where: str, depth: int = 0) -> None:
-    """Refuse what no setting can be: empty text, numbers that are infinite or NaN or beyond 64 bits, deep nesting."""
-    if depth > _DEEPEST:
-        raise BadInputError(
-            f"{where[:200]} ...: tables and lists lie more than {_DEEPEST} deep in each other"
-        )
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            check_values(inner, f"{where}: {key}" if not depth else f"{where}.{key}", depth + 1)
-    elif isinstance(value, list | tuple):
-        for position, inner in enumerate(value):
-            check_values(inner, f"{where}[{position}]", depth + 1)
-    elif isinstance(value, str) and (not value.strip() or "\0" in value):
-        raise BadInputError(f"{where} is an empty text; leave the key out for its default")
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise BadInputError(f"{where} is a whole number of more than 64 bits")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise BadInputError(f"{where} is {value}; a finite number is needed")
-    elif where.endswith("seed") and isinstance(value, int) and value < 0:
-        raise BadInputError(f"{where} is {value}; a seed is not negative")
 
 
 def from_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:

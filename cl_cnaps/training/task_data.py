@@ -65,6 +65,8 @@ class RecipeData:
     training: TaskData
     validation: Mapping[str, TaskData]
     """By source."""
+    test: Mapping[str, TaskData]
+    """By source; tasks that decide nothing."""
     sources: Mapping[str, Mapping[str, Any]]
     """What weight files say of each source: digest, origin, number of classes."""
 
@@ -80,12 +82,14 @@ def open_data(
     """Open every source of a recipe; `progress` is told a source's name, images packed since, and of how many."""
     trained: dict[str, ClassPool] = {}
     validated: dict[str, ClassPool] = {}
+    tested: dict[str, ClassPool] = {}
     said: dict[str, dict[str, Any]] = {}
     for part in recipe.sources:
         source = find(part.name)
         reader = _packed(source, image_size, progress) if recipe.pack else source
         said[part.name] = {"digest": source.digest(), "origin": source.origin}
-        for split, pools, role in ((part.train, trained, "train"), (part.validate, validated, "validate")):
+        for role, pools in (("train", trained), ("validate", validated), ("test", tested)):
+            split = getattr(part, role)
             if split is not None:
                 pool = class_pool(part, split, source, reader, specs=specs, seed=recipe.seed)
                 pools[part.name] = pool
@@ -107,11 +111,14 @@ def open_data(
     training = TaskData(trained, mixture, image_size, recipe.seed, recipe.augmentation)
     seed = recipe.validation.seed
     change = recipe.augmentation if recipe.validation.augmented else None
-    validation = {
-        name: TaskData({name: validated[name]}, sampler, image_size, seed, change)
-        for name, sampler in samplers(validated, seed).items()
-    }
-    return RecipeData(training, validation, said)
+    validation, test = (
+        {
+            name: TaskData({name: pools[name]}, sampler, image_size, seed, augmentation)
+            for name, sampler in samplers(pools, seed).items()
+        }
+        for pools, augmentation in ((validated, change), (tested, None))
+    )
+    return RecipeData(training, validation, test, said)
 
 
 def _packed(source: CountedSource, size: int, progress: Callable[[str, int, int], None]) -> Source:

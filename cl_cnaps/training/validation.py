@@ -35,19 +35,23 @@ class ValidationTasks:
     image_sizes: Sequence[int]
     ranks: Ranks
     stop: Callable[[], bool] = lambda: False
+    progress: Callable[[str, int, int], None] = lambda *_: None
+    """Gets the source, and how many of how many tasks are done in this pass."""
 
     def each(self, value: Callable[[str, int, EpisodeBatch], Tensor], width: int) -> dict[str, Tensor]:
         """Return `value` (width numbers) of every task as T x width by source, the same in all processes."""
         values_STW = torch.zeros(len(self.sources), self.per_source, width, dtype=torch.float64)
         stopped = torch.zeros(1)
         work = [(row, name, task) for row, name in enumerate(self.sources) for task in range(self.per_source)]
-        for row, name, task in work[self.ranks.rank :: self.ranks.world]:
+        mine = work[self.ranks.rank :: self.ranks.world]
+        for done, (row, name, task) in enumerate(mine):
             if self.stop():
                 stopped += 1
                 break
             batch = self.sources[name][task].batch.to(self.ranks.device)
             size = self.image_sizes[task % len(self.image_sizes)]
             values_STW[row, task] = value(name, size, batch).double().cpu()
+            self.progress(name, done + 1, len(mine))
         if self.ranks.sum(stopped) > 0:
             raise InterruptedValidationError
         return dict(zip(self.sources, self.ranks.sum(values_STW), strict=True))

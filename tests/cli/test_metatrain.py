@@ -199,7 +199,7 @@ def test_what_a_person_sees(tmp_path: Path, images: Path) -> None:
     assert "tasks/s" in result.stderr
     assert "left" in result.stderr
     assert "finished (4 tasks" in result.stdout
-    assert "weights.safetensors" in result.stdout.splitlines()[-1]
+    assert "weights.safetensors" in result.stdout.splitlines()[-2]
 
     start = tmp_path / "metatrain" / "tiny" / "weights.safetensors"
     text = (
@@ -216,6 +216,42 @@ def test_what_a_person_sees(tmp_path: Path, images: Path) -> None:
     assert about["digest"] == describe(start).digest
     assert about["new"]
     assert all("lstm" in name for name in about["new"])
+
+
+def test_the_test_at_the_end(tmp_path: Path, images: Path) -> None:
+    text = RECIPE.replace("fractions = [0.5, 0.5, 0.0]", 'test = "TEST"\nfractions = [0.4, 0.3, 0.3]')
+    toml = recipe(tmp_path, images, "test_tasks = 3\n" + text)
+    result = run(metatrain, toml, "--out", tmp_path, "--tasks", 4, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "classes of VALID" in result.stdout
+    assert "classes of TEST" in result.stdout
+    assert "all tasks are of one source" in result.stdout
+    folder = tmp_path / "metatrain" / "tiny"
+    assert (folder / "curves.png").stat().st_size > 5000
+    assert result.stdout.splitlines()[-1] == f"figure:  {folder / 'curves.png'}"
+    tested = describe(folder / "weights.safetensors").training["test"]
+    assert set(tested) == {"own", "static", "swapped", "frozen"}
+    last = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
+    assert (last["kind"], last["own"]) == ("test", tested["own"])
+    again = run(metatrain, toml, "--out", tmp_path, "--tasks", 4, "--device", "cpu", "--resume", "--json")
+    assert json.loads(again.stdout)["test"] == tested, "a finished training is only tested again"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_without_a_recipe_or_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole command of a newcomer: better than frozen features on scripts and digits that it never saw."""
+    monkeypatch.setenv("CL_CNAPS_DATA", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    result = run(metatrain, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("no recipe was given: training/small")
+    assert "cl-cnaps metatrain simple-efficientnet-lite0" in result.stdout
+    tested = describe(Path("runs/metatrain/small/weights.safetensors")).training["test"]
+    assert set(tested["own"]) == {"glyphs", "mnist"}
+    for source, own in tested["own"].items():
+        assert own > tested["frozen"][source] + 0.01
+    assert Path("runs/metatrain/small/curves.png").is_file()
 
 
 def test_settings_of_the_model_instead_of_the_recipes(tmp_path: Path, images: Path) -> None:

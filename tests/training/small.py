@@ -87,6 +87,9 @@ class Silence:
         self.scores = scores
         self.validations.append((tasks, sum(own.values()) / len(own)))
 
+    def validating(self, *_: Any) -> None:
+        pass
+
     def say(self, text: str) -> None:
         self.said.append(text)
 

@@ -88,8 +88,8 @@ def test_tables_become_dataclasses() -> None:
         ({"augmentation": {"grey_share": 2}}, "a share is 0 to 1"),
         ({"sources": [{"name": "a", "train": "x"}]}, "no source is validated on"),
         ({"sources": [{"name": "a", "validate": "x"}]}, "no source is trained on"),
-        ({"sources": [{"name": "a"}]}, "neither to train nor to validate"),
-        ({"sources": [{"name": "a", "train": "x", "validate": "x"}]}, "same split"),
+        ({"sources": [{"name": "a"}]}, "neither to train, nor to validate, nor to test"),
+        ({"sources": [{"name": "a", "train": "x", "validate": "x"}]}, "one split for two"),
         ({"sources": [{"train": "x"}]}, "lacks the key 'name'"),
     ],
 )
