@@ -19,8 +19,7 @@ from benchmarks.speed.stock_process import StockProcess, serve
 from benchmarks.speed.timing import interleaved, milliseconds
 from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, make_model
-from cl_cnaps.models.film import modulated_forward
-from cl_cnaps.models.folding import LARGEST_BATCH
+from cl_cnaps.models.film import LARGEST_BATCH, modulated_forward
 
 IMAGES = 256
 

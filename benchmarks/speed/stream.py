@@ -26,7 +26,7 @@ from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.folding import FoldedNetwork
+from cl_cnaps.models.film import FoldedNetwork
 from cl_cnaps.models.loading import load_model
 
 BATCH = 256

@@ -19,8 +19,7 @@ from cl_cnaps.active.pictures import Pictures
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
-from cl_cnaps.models.film import Film
-from cl_cnaps.models.folding import FoldedNetwork
+from cl_cnaps.models.film import Film, FoldedNetwork
 
 _READ = 512
 """Images read from their file at a time: a multiple of what goes through the network at once."""

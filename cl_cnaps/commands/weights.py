@@ -46,10 +46,15 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @options.as_json
 def show(name: str, as_json: bool) -> None:
-    """Show what a weight file says of itself. NAME is a name from `weights list` or the path of a file."""
+    """Show what a weight file or a backbone is.
+
+    NAME is a name from `weights list`, the path of a weight file, or a backbone, such as timm:convnext_atto: its input,
+    its features and the layers that FiLM can modulate. No weights are loaded or downloaded for that.
+    """
+    from cl_cnaps.models.backbones import describe_backbone, is_backbone
     from cl_cnaps.models.weights import describe, find_weights
 
-    facts = _facts(describe(find_weights(name)))
+    facts = describe_backbone(name) if is_backbone(name) else _facts(describe(find_weights(name)))
     if as_json:
         click.echo(json.dumps(facts))
         return

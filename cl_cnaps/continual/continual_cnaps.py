@@ -18,7 +18,7 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.gaussian import MEANS_ALONE, Shortlist, estimate, support_statistics
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
-from cl_cnaps.models.folding import FoldedNetwork
+from cl_cnaps.models.film import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
 
 ClassIds = Literal["shared", "per-task"]

@@ -17,8 +17,7 @@ from cl_cnaps.episodes.episode_images import SPLIT
 from cl_cnaps.models.adaptation import CompactAdaptation
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
-from cl_cnaps.models.film import Film
-from cl_cnaps.models.folding import FoldedNetwork
+from cl_cnaps.models.film import Film, FoldedNetwork
 
 
 @torch.no_grad()

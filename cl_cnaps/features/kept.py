@@ -24,7 +24,7 @@ from cl_cnaps.data.row_files import keep_array, read_array
 from cl_cnaps.episodes import Episode
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.folding import FoldedNetwork
+from cl_cnaps.models.film import FoldedNetwork
 
 
 def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:

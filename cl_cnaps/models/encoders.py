@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.backbones import Backbone
+from cl_cnaps.models.backbones import Backbone, channel_axis
 
 ENCODING_WIDTH = 64
 
@@ -140,7 +140,7 @@ class BackboneSetEncoder(nn.Module):
         super().__init__()
         self.config = config
         early = backbone.film_layers[: ceil(len(backbone.film_layers) / 4)]
-        self._layers = tuple(layer.name for layer in early)
+        self._axes = {layer.name: channel_axis(backbone.network.get_submodule(layer.name)) for layer in early}
         self._backbone = (backbone,)  # in a tuple, so that it is not registered as a part
         width = 2 * sum(layer.channels for layer in early)
         self.norm = TaskNorm(width)
@@ -154,26 +154,34 @@ class BackboneSetEncoder(nn.Module):
     @torch.no_grad()
     def statistics(self, prepared: Tensor) -> Tensor:
         """Mean and deviation of every channel of the early layers, per image: N x width."""
-        network, found = self._backbone[0].network, []
+        backbone, found = self._backbone[0], dict[str, Tensor]()
         size = self.config.image_size
-        if size is not None and prepared.shape[-1] > size:
+        if size is not None and prepared.shape[-1] > (size := backbone.info.nearest_size(size)):
             prepared = nn.functional.adaptive_avg_pool2d(prepared, size)
 
-        def read(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-            mean_NC = output.mean(dim=(2, 3))
-            found.extend([mean_NC, (output.square().mean(dim=(2, 3)) - mean_NC.square()).clamp_min(0).sqrt()])
-            if len(found) == 2 * len(self._layers):
+        def read(name: str, output: Tensor) -> None:
+            channels = self._axes[name] % output.ndim
+            positions = tuple(axis for axis in range(1, output.ndim) if axis != channels)
+            mean_NC = output.mean(dim=positions)
+            deviation_NC = (output.square().mean(dim=positions) - mean_NC.square()).clamp_min(0).sqrt()
+            found.setdefault(name, torch.cat([mean_NC, deviation_NC], dim=1))  # of its first use
+            if len(found) == len(self._axes):
                 raise _EarlyLayersDoneError
 
-        handles = [network.get_submodule(name).register_forward_hook(read) for name in self._layers]
+        handles = [
+            backbone.network.get_submodule(name).register_forward_hook(
+                lambda _m, _i, output, name=name: read(name, output)
+            )
+            for name in self._axes
+        ]
         try:
-            network(prepared)
+            backbone.network(prepared)
         except _EarlyLayersDoneError:
             pass
         finally:
             for handle in handles:
                 handle.remove()
-        return torch.cat(found, dim=1)
+        return torch.cat(list(found.values()), dim=1)
 
 
 def make_set_encoder(config: SetEncoderConfig, backbone: Backbone | None) -> SetEncoder | BackboneSetEncoder:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.gaussian import FIT_RULES
-from cl_cnaps.models.backbones import load_backbone, state_digest
+from cl_cnaps.models.backbones import PACKAGED, load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 FORMAT = "cl-cnaps weights 2"
 _BACKBONE = "backbone.network."
 _TASK_PARTS = ("task_encoder.", "adaptation.")
-_PACKAGED = ("efficientnet-lite0",)
-"""Backbones whose weights every installation has, so that files need not repeat them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def save_weights(
         raise ClCnapsError(f"weight files end in .safetensors, {path.name} does not")
     backbone = model.backbone
     name = model.config.backbone
-    has_backbone = name not in _PACKAGED or backbone.digest() != load_backbone(name).digest()
+    has_backbone = name not in PACKAGED or backbone.digest() != load_backbone(name).digest()
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     tensors = {
         name: tensor.to(dtype) if name in trained else tensor  # statistics keep their precision

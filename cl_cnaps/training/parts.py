@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import BackboneSetEncoder, SetEncoder
-from cl_cnaps.models.film import Film
-from cl_cnaps.models.film_norm import training_forward
+from cl_cnaps.models.film import Film, training_forward
 
 
 def encode_in_parts(model: CnapsModel, support: Tensor, labels_N: Tensor, query: Tensor, step: int) -> Tensor:

@@ -30,6 +30,7 @@ SMALL = {
     "evaluate": "--tasks 2 --queries 2 --workers 0 --json",
     "active": "--initial 2 --per-round 2 --rounds 2 --runs 1 --pool 4 --test 3 --adaptation none "
     "--workers 0 --no-plots --json",
+    "weights": "--json",
     "data": "",
 }
 """What makes a command of the page a matter of a second; later options win."""
@@ -106,13 +107,18 @@ def test_a_backbone() -> None:
     page = section("A backbone")
     network = timm.create_model("mobilenetv3_small_050", pretrained=False)
     save_file(network.state_dict(), "mobilenet.safetensors")
-    of_timm, of_ours = page.commands
+    shown, of_timm, of_ours = page.commands
+    (facts,) = run(shown)
+    assert facts["modulated"]["layer_norm"]["layers"] == 13
     (single, _) = run(of_timm)
     assert (single["backbone"], single["backbone_pretraining"]) == (
         "timm:mobilenetv3_small_050",
         "as mobilenet.safetensors was trained",
     )
-    assert "unknown backbone 'tiny': efficientnet-lite0, resnet18, or" in refused("stream --backbone tiny")
+    assert (
+        "unknown backbone 'tiny': efficientnet-lite0, efficientnet-lite1, efficientnet-lite2, resnet18, or"
+        in refused("stream --backbone tiny")
+    )
     (file,) = page.files
     load(file)
     (single, _) = run(of_ours)

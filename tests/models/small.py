@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.models.backbones import Backbone, BackboneInfo, batch_norm_layers
+from cl_cnaps.models.backbones import Backbone, BackboneInfo, norm_layers
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, ModelName, make_model
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.film import Film
@@ -27,15 +27,16 @@ class TwoLayers(nn.Module):
 
 
 def scramble(network: nn.Module, seed: int = 0) -> nn.Module:
-    """Batch-norms that do something: running statistics, weights and biases away from the identity."""
+    """Norms that do something: running statistics, weights and biases away from the identity."""
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            assert module.running_mean is not None
-            assert module.running_var is not None
+        if isinstance(module, nn.BatchNorm2d | nn.LayerNorm | nn.GroupNorm) and module.bias is not None:
             with torch.no_grad():
-                module.running_mean.normal_(0, 0.2, generator=generator)
-                module.running_var.uniform_(0.5, 2.0, generator=generator)
+                if isinstance(module, nn.BatchNorm2d):
+                    assert module.running_mean is not None
+                    assert module.running_var is not None
+                    module.running_mean.normal_(0, 0.2, generator=generator)
+                    module.running_var.uniform_(0.5, 2.0, generator=generator)
                 module.weight.uniform_(0.7, 1.4, generator=generator)
                 module.bias.normal_(0, 0.2, generator=generator)
     return network
@@ -47,7 +48,7 @@ def backbone_of(network: nn.Module, image_size: int = 32, seed: int = 0) -> Back
         width = int(network.eval()(torch.zeros(1, 3, image_size, image_size)).shape[1])
     half = (0.5, 0.5, 0.5)
     info = BackboneInfo("small", image_size, half, half, width, "made up", "none")
-    return Backbone(scramble(network, seed), info, batch_norm_layers(network))
+    return Backbone(scramble(network, seed), info, norm_layers(network))
 
 
 def small_backbone(seed: int = 0) -> Backbone:

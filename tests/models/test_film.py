@@ -1,7 +1,8 @@
-"""FiLM in three forms: hooks that multiply and add, replaced batch-norm parameters, folded into convolutions."""
+"""FiLM in four forms: hooks that multiply and add, replaced parameters, the form that is trained, the folded form."""
 
 from __future__ import annotations
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
@@ -13,8 +14,7 @@ from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import Backbone, load_backbone
-from cl_cnaps.models.film import Film, modulated_forward
-from cl_cnaps.models.folding import Folder
+from cl_cnaps.models.film import Film, Folder, modulated_forward, training_forward
 
 NETWORKS = {
     "efficientnet-lite0": "auto",
@@ -23,6 +23,11 @@ NETWORKS = {
     "timm:mobilenetv3_small_050": "random",  # activation inside the batch-norm module, depthwise, squeeze-excite
     "timm:regnety_002": "random",  # grouped convolutions, squeeze-excite
     "timm:densenet121": "random",  # batch-norm before the convolution: only some of them fold
+    "timm:test_vit": "random",  # layer-norm, class token, position embedding resampled to 64 pixels
+    "timm:test_vit3": "random",  # norms of queries and keys, pooling by attention
+    "timm:test_convnext": "random",  # layer-norm of maps, with channels first and last
+    "timm:convnext_atto": "random",  # layer-norm before convolutions
+    "timm:test_efficientnet_gn": "random",  # group-norm with the activation inside
 }
 
 
@@ -35,13 +40,28 @@ def loaded(name: str) -> Backbone:
 
 
 def hooked_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tensor:
-    """The plain form: gamma * BN(x) + beta, before any activation that the batch-norm's module may hold."""
+    """The textbook: gamma * norm(x) + beta, before any activation that the norm's module may hold."""
 
     def modulate(norm: Any, inputs: tuple[Tensor, ...], _: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-        def channels(v: Tensor) -> Tensor:
-            return v.view(1, -1, 1, 1)
+        x = inputs[0]
+        first = not isinstance(norm, nn.LayerNorm) or "2d" in type(norm).__name__
 
-        normal = (inputs[0] - channels(norm.running_mean)) / channels((norm.running_var + norm.eps).sqrt())
+        def channels(v: Tensor) -> Tensor:
+            return v.view(1, -1, 1, 1) if first else v
+
+        if isinstance(norm, nn.BatchNorm2d):
+            mean, variance = channels(norm.running_mean), channels(norm.running_var)
+        elif isinstance(norm, nn.LayerNorm):
+            axis = 1 if first else -1
+            mean, variance = x.mean(axis, keepdim=True), x.var(axis, keepdim=True, correction=0)
+        else:
+            groups = x.reshape(len(x), norm.num_groups, -1)
+            each = x.shape[1] // norm.num_groups
+            mean, variance = (
+                v.repeat_interleave(each, dim=1)[..., None, None]
+                for v in (groups.mean(2), groups.var(2, correction=0))
+            )
+        normal = (x - mean) / (variance + norm.eps).sqrt()
         out = channels(gamma) * (channels(norm.weight) * normal + channels(norm.bias)) + channels(beta)
         return norm.act(norm.drop(out)) if hasattr(norm, "act") else out
 
@@ -68,21 +88,23 @@ def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max() / other.abs().max())
 
 
-def assert_three_forms_agree(backbone: Backbone) -> None:
+def assert_forms_agree(backbone: Backbone) -> None:
     film, images = some_film(backbone), noise(backbone)
     hooked = hooked_forward(backbone, film, images)
     with torch.no_grad():
         plain = backbone(images)
         functional = modulated_forward(backbone, film, images)
+        trained = training_forward(backbone, film, images)
         folded = Folder(backbone).fold(film)(images)
     assert difference(functional, hooked) < 1e-4
-    assert difference(folded, hooked) < 1e-4
+    assert difference(trained, functional) < 1e-5
+    assert difference(folded, functional) < 1e-5
     assert difference(plain, hooked) > 1e-2, "FiLM changed nothing: the comparison proves nothing"
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_three_forms_agree(name: str) -> None:
-    assert_three_forms_agree(loaded(name))
+def test_forms_agree(name: str) -> None:
+    assert_forms_agree(loaded(name))
 
 
 def test_every_batch_norm_after_a_convolution_is_folded() -> None:
@@ -91,6 +113,46 @@ def test_every_batch_norm_after_a_convolution_is_folded() -> None:
     assert Folder(loaded("resnet18")).folded_layers == 20  # those that FiLM leaves alone fold too
     dense = loaded("timm:densenet121")
     assert 0 < Folder(dense).folded_layers < len(dense.film_layers) == 121
+
+
+def test_layer_norms_fold_into_what_reads_them_alone() -> None:
+    last = {"timm:test_vit": 1, "timm:test_vit3": 0, "timm:test_convnext": 2, "timm:convnext_atto": 2}
+    for name, left in last.items():  # the stem's, whose output goes on, and the last, which the features are
+        assert Folder(loaded(name)).folded_layers == len(loaded(name).film_layers) - left, name
+    assert Folder(loaded("timm:test_efficientnet_gn")).folded_layers == 0
+
+
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext"])
+def test_gradients_of_layer_norm_films_match_finite_differences(name: str) -> None:
+    backbone = copy.deepcopy(loaded(name)).double()
+    film, images = some_film(backbone), noise(backbone, 2).double()
+    parts = (*film.gammas, *film.betas)
+    towards = [torch.randn(len(part), generator=torch.Generator().manual_seed(3)).double() for part in parts]
+    weights = torch.randn(backbone.info.width, generator=torch.Generator().manual_seed(4)).double()
+
+    def loss(step: Tensor) -> Tensor:
+        moved = [part + step[i] * way for i, (part, way) in enumerate(zip(parts, towards, strict=True))]
+        half = len(film.gammas)
+        return (
+            training_forward(backbone, Film(tuple(moved[:half]), tuple(moved[half:])), images) @ weights
+        ).sum()
+
+    start = torch.zeros(len(parts), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(loss, (start,), eps=1e-6, atol=1e-6, rtol=1e-5)
+    (gradient,) = torch.autograd.grad(loss(start), start)
+    assert bool((gradient != 0).all())
+
+
+class NormReadTwice(nn.Module):
+    """What the layer-norm gives goes to a linear layer and past it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(3, 8, 3), nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x).permute(0, 2, 3, 1))
+        return (self.linear(x).tanh() + 0.1 * x).mean(dim=(1, 2))
 
 
 class ConvolutionReadTwice(nn.Module):
@@ -146,12 +208,13 @@ class NormFirst(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "network", [ConvolutionReadTwice, ActivationInPlace, OneNormForTwo, OneConvolutionForTwo, NormFirst]
+    "network",
+    [NormReadTwice, ConvolutionReadTwice, ActivationInPlace, OneNormForTwo, OneConvolutionForTwo, NormFirst],
 )
 def test_a_network_that_cannot_be_folded_is_not(network: type[nn.Module]) -> None:
     torch.manual_seed(0)
     backbone = backbone_of(network(), image_size=16)
-    assert_three_forms_agree(backbone)
+    assert_forms_agree(backbone)
     assert Folder(backbone).folded_layers == 0
 
 

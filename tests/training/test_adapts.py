@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from training.small import Silence, one_process
 
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.models.backbones import Backbone, BackboneInfo, batch_norm_layers
+from cl_cnaps.models.backbones import Backbone, BackboneInfo, norm_layers
 from cl_cnaps.models.cnaps import CnapsConfig, make_model
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.training.metatrain import MetaTraining
@@ -83,7 +83,7 @@ def trained(encoder: SetEncoderConfig, folder: Path) -> Scores:
     half = (0.5, 0.5, 0.5)
     network = Channels()
     info = BackboneInfo("channels", 32, half, half, 3, "made up", "none")
-    backbone = Backbone(network, info, batch_norm_layers(network))
+    backbone = Backbone(network, info, norm_layers(network))
     model = make_model(CnapsConfig(metric="euclidean", backbone="channels", encoder=encoder), backbone)
     watch = Silence()
     data = open_data(recipe, 32, find=TwoDomains)
@@ -133,7 +133,7 @@ def trained_for_no_step(folder: Path) -> Scores:
     )
     network, half = Channels(), (0.5, 0.5, 0.5)
     info = BackboneInfo("channels", 32, half, half, 3, "made up", "none")
-    model = make_model(CnapsConfig(backbone="channels"), Backbone(network, info, batch_norm_layers(network)))
+    model = make_model(CnapsConfig(backbone="channels"), Backbone(network, info, norm_layers(network)))
     watch = First()
     data = open_data(recipe, 32, find=TwoDomains)
     MetaTraining(recipe, model, data, folder, one_process(), watch, about={}).run()
