@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.data import Source
+from cl_cnaps.data.source import empty_images
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.episodes.episode_images import SPLIT
 
@@ -23,9 +24,9 @@ class Pictures:
         return len(self._rows)
 
     def pixels(self, numbers: IntArray) -> Tensor:
-        """Images of these numbers: uint8, N x 3 x size x size."""
+        """Images of these numbers: uint8, N x 3 x size x size; of a source of features these."""
         rows = self._rows[numbers]
-        images = torch.empty((len(rows), 3, self._size, self._size), dtype=torch.uint8)
+        images = empty_images(self._source, len(rows), self._size)
         for position in dict.fromkeys(rows[:, 0].tolist()):
             mine = torch.from_numpy(rows[:, 0] == position)
             wanted = rows[rows[:, 0] == position, 1].tolist()

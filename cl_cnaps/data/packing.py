@@ -27,6 +27,8 @@ _CHUNK = 256  # images decoded between two reports of progress
 class PackedSource:
     """A source whose images of one size come from a packed file, N x channels x size x size, uint8."""
 
+    feature_width = None
+
     def __init__(self, source: Source, size: int, rows: RowFile) -> None:
         self._source = source
         self._size = size

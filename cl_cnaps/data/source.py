@@ -44,6 +44,10 @@ class Source(Protocol):
     def grey(self) -> bool:
         """Whether all images are known to be grey, so that one channel holds all there is."""
 
+    @property
+    def feature_width(self) -> int | None:
+        """Width of the features that a source of features gives in place of images; None of images."""
+
     def classes(self, split: str) -> tuple[str, ...]:
         """Class names of a split, in a stable order."""
 
@@ -64,6 +68,7 @@ class CountedSource(ABC):
     """
 
     grey = False
+    feature_width: int | None = None
 
     def __init__(self, name: str, origin: str, counts: Counts, complete: bool | None = None) -> None:
         self.name = name
@@ -139,6 +144,13 @@ def check_size(size: int) -> None:
     """Raise unless this is a side that an image can have."""
     if not 1 <= size <= 4096:
         raise BadInputError(f"images of {size} x {size} pixels were asked for; the side must be 1 to 4096")
+
+
+def empty_images(source: Source, count: int, size: int) -> torch.Tensor:
+    """Return room for images of a source, or for its features."""
+    if source.feature_width is not None:
+        return torch.empty((count, source.feature_width))
+    return torch.empty((count, 3, size, size), dtype=torch.uint8)
 
 
 def total(source: Source, split: str | None = None) -> int:

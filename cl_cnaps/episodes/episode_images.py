@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from cl_cnaps.data.digests import digest_of
-from cl_cnaps.data.source import CountedSource, check_indices
+from cl_cnaps.data.source import CountedSource, check_indices, empty_images
 from cl_cnaps.errors import BadInputError
 
 SPLIT = "test"
@@ -43,6 +42,7 @@ class EpisodeImages:
         self.origin = f"{source.origin}; shown white on black" if invert else source.origin
         self.complete = source.complete
         self.grey = source.grey
+        self.feature_width = source.feature_width
         self._counts = {label: sum(part.count for part in parts) for label, parts in self.pieces.items()}
 
     def classes(self, split: str) -> tuple[str, ...]:
@@ -58,9 +58,9 @@ class EpisodeImages:
         return self._counts[class_name]
 
     def images(self, split: str, class_name: str, indices: Sequence[int], size: int) -> Tensor:
-        """The images at these indices: uint8, N x 3 x size x size."""
+        """The images at these indices: uint8, N x 3 x size x size; of a source of features these."""
         check_indices(self, split, class_name, indices)
-        images = torch.empty((len(indices), 3, size, size), dtype=torch.uint8)
+        images = empty_images(self, len(indices), size)
         start = 0
         for piece in self.pieces[class_name]:
             mine = [i for i, index in enumerate(indices) if start <= index < start + piece.count]

@@ -15,6 +15,7 @@ from cl_cnaps.active.learner import QUERY_SET
 from cl_cnaps.active.plan import ActivePlan, DrawSampler, make_plan
 from cl_cnaps.active.run import Draws, all_draws, run_units
 from cl_cnaps.data import open_source
+from cl_cnaps.data.feature_files import FeatureSource, given_features
 from cl_cnaps.episodes import episodes_digest
 from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
 from cl_cnaps.experiments.few_shot import check_refinement
@@ -47,14 +48,15 @@ class ActiveExperiment(Experiment):
         check_refinement(config, "query_set")
         names = config.strategies if config.strategies not in (None, ("all",)) else tuple(STRATEGIES)
         strategies = chosen_strategies(names or ())
-        source = open_source(config.source, download=download)
+        source = open_source(config.source, download=download, features=True)
         given = {
             name: getattr(config, name) for name in ("initial", "per_round", "rounds", "runs", "pool", "test")
         }
         plan = make_plan(
             source, given=given, paper=config.paper, alphabets=config.alphabets, seed=config.seed
         )
-        return [cls(config, plan, loaded, strategies) for loaded in _models(config)]
+        features = given_features([source])
+        return [cls(config, plan, loaded, strategies) for loaded in _models(config, features)]
 
     @property
     def name(self) -> str:
@@ -205,8 +207,10 @@ class ActiveExperiment(Experiment):
                     }
 
 
-def _models(config: ActiveOptions) -> list[LoadedModel]:
-    """Load the models to run: adapted, frozen or both."""
+def _models(config: ActiveOptions, features: FeatureSource | None) -> list[LoadedModel]:
+    """Load the models to run: adapted, frozen or both; of given features one."""
+    if features is not None:
+        return [load(config, None, features=features)]
     if config.adaptation in ("film", "none"):
         return [load(config, config.adaptation)]
     first = load(config, None if config.adaptation is None else "film")

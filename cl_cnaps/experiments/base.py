@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+from cl_cnaps.data.feature_files import FeatureSource
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
-from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.models.given_features import features_model
+from cl_cnaps.models.loading import LoadedModel, load_model, resolve_device
 from cl_cnaps.processes import usable_cores
 from cl_cnaps.records.environment import describe_environment
 from cl_cnaps.records.journal import Journal
@@ -244,13 +247,23 @@ def execute_all(
 
 
 def load(
-    config: ModelOptions, adaptation: Any, usual: tuple[int, int] | None = None, **changes: Any
+    config: ModelOptions,
+    adaptation: Any,
+    usual: tuple[int, int] | None = None,
+    *,
+    features: FeatureSource | None = None,
+    **changes: Any,
 ) -> LoadedModel:
-    """Load the model that a config names; `usual` are the steps of refinement where none are given."""
+    """Load the model that a config names; `usual` are the steps of refinement where none are given.
+
+    With `features`, make one that classifies these.
+    """
     bounds: dict[str, Any] = {}
     if usual is not None or (config.refine_min, config.refine_max) != (None, None):
         least, most = refinement_bounds(config.refine_min, config.refine_max, usual or (2, 4))  # type: ignore[arg-type]
         bounds = {"refine_min": least, "refine_max": most}
+    if features is not None:
+        return _on_features(config, features, bounds)
     given = {
         "name": config.model,
         "backbone": config.backbone,
@@ -261,6 +274,37 @@ def load(
         "device": config.device,
     }
     return load_model(adaptation=adaptation, **{**given, **config.settings, **bounds, **changes})
+
+
+def _on_features(config: ModelOptions, source: FeatureSource, bounds: Mapping[str, Any]) -> LoadedModel:
+    """Make a model of given features, refusing options that are for images."""
+    no_network = {
+        "backbone": None,
+        "backbone_weights": "auto",
+        "weights": None,
+        "image_size": None,
+        "modulation": None,
+    }
+    refused = [name for name, unset in no_network.items() if getattr(config, name) != unset]
+    if config.adaptation not in (None, "none"):
+        refused.append("adaptation")
+    if refused:
+        raise BadInputError(
+            f"{source.path} holds features, which no network changes any more: leave --{refused[0].replace('_', '-')} "
+            "out"
+        )
+    model = features_model(
+        config.model_name,
+        source.feature_width,
+        backbone=source.backbone,
+        backbone_digest=source.backbone_digest,
+        weights_source=source.backbone_weights,
+        pretraining=source.pretraining,
+        **config.settings,
+        **bounds,
+    )
+    device = resolve_device(config.device)
+    return LoadedModel(model.float().to(device), "no adaptation: features as given", None)
 
 
 def model_row(config: CnapsConfig) -> Row:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from cl_cnaps.data.feature_files import given_features
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.base import Context, Experiment, Progress, Row, Summary, Unit, load, model_row
@@ -267,8 +268,11 @@ class FewShotExperiment(TaskExperiment):
             variable=config.variable,
             vary_queries=config.vary_queries or (),
         )
-        target = plan(config.target, shapes, specs=config.specs, download=download)
-        loaded = load(config, config.adaptation, refinement_steps(config.target))
+        target = plan(config.target, shapes, specs=config.specs, download=download, features=True)
+        features = given_features([one.tasks_of.images.source for one in target.sets])
+        if features is not None and keep is not None:
+            raise BadInputError(f"--keep-features is for images; {features.path} holds features already")
+        loaded = load(config, config.adaptation, refinement_steps(config.target), features=features)
         return [cls(config, (target,), (Method(config.model_name, loaded, loaded.model.config),), keep)]
 
     @property

@@ -17,6 +17,7 @@ from cl_cnaps.continual.class_order import read_class_order
 from cl_cnaps.continual.protocol import RunResult, run_stream
 from cl_cnaps.continual.stream import Head, Learner, Stream
 from cl_cnaps.data import open_source
+from cl_cnaps.data.feature_files import FeatureSource, given_features
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
 from cl_cnaps.experiments.options import SETTINGS, StreamOptions
@@ -65,19 +66,22 @@ class StreamExperiment(Experiment):
                 None if config.lists is None else Path(config.lists),
                 config.repeat,
             ),
-            *open_sources(config.benchmark, partial(open_source, download=download)),
+            *open_sources(config.benchmark, partial(open_source, download=download, features=True)),
         )
         one_each = [
             replace(one, encoding=encoding)
             for one in configs
             for encoding in (ENCODINGS if one.encoding == "all" else (one.encoding or "first",))
         ]
+        features = given_features(plan.sources)
+        if features is not None:
+            one_each = [_of_features(one, keep, features) for one in one_each]
         if keep is not None and not any(map(_embeds, one_each)):
             raise BadInputError(
                 f"--keep-features is for models that embed images; {one_each[0].model} on network does not"
             )
         shared = SharedRun(plan) if len(one_each) > 1 else None
-        makers = Makers(keep, shared)
+        makers = Makers(keep, shared, features)
         return [cls(one, plan, makers.make(one), shared) for one in one_each]
 
     @property
@@ -106,7 +110,7 @@ class StreamExperiment(Experiment):
             "heads": list(self.heads),
             "backbone": maker.backbone,
             "adaptation": maker.adaptation,
-            "image_size": maker.image_size,
+            "image_size": maker.image_size if plan.sources[0].feature_width is None else None,
             "shots": plan.shots,
             "queries": plan.queries,
             "runs": config.runs,
@@ -228,8 +232,9 @@ class SharedRun:
 class Makers:
     """Loads models; all baselines on the same features have one network."""
 
-    def __init__(self, keep: Path | None, shared: SharedRun | None) -> None:
+    def __init__(self, keep: Path | None, shared: SharedRun | None, features: FeatureSource | None) -> None:
         self._keep = keep
+        self._features = features
         self._shared = shared
         self._loaded: dict[str, LoadedModel] = {}
 
@@ -243,7 +248,7 @@ class Makers:
         return kept if self._shared is None else self._shared.features.before(kept)
 
     def _cnaps(self, config: StreamOptions) -> LearnerMaker:
-        loaded = load(config, config.adaptation)
+        loaded = load(config, config.adaptation, features=self._features)
         model = loaded.model
         with quiet_avalanche():
             from cl_cnaps.continual.cnaps_learner import CnapsLearner
@@ -282,7 +287,8 @@ class Makers:
         # Baselines see the same images at the same size, whether or not they use the backbone.
         adaptation = "film" if config.features == "adapted" else "none"
         if adaptation not in self._loaded:
-            self._loaded[adaptation] = load(replace(config, model="simple"), adaptation)
+            simple = replace(config, model="simple")
+            self._loaded[adaptation] = load(simple, adaptation, features=self._features)
         loaded = self._loaded[adaptation]
         model = loaded.model
         with quiet_avalanche():
@@ -341,6 +347,23 @@ def _made(
         info.pretraining,
         loaded.model.config.adaptation,
     )
+
+
+def _of_features(config: StreamOptions, keep: Path | None, given: FeatureSource) -> StreamOptions:
+    """Return a config for given features; what needs images is refused."""
+    holds = f"{given.path} holds features"
+    if keep is not None:
+        raise BadInputError(f"--keep-features is for images; {holds} already")
+    if config.features == "adapted":
+        raise BadInputError(f"--features adapted needs images; {holds}, which no network changes any more")
+    if config.model in MODELS:
+        return config
+    info = BASELINES[config.model_name]
+    if config.baseline_on == "network" or "features" not in info.inputs:
+        raise BadInputError(f"{config.model} on {_input(config)} needs images; {holds}")
+    if isinstance(info.defaults, FirstSessionSettings):
+        raise BadInputError(f"{config.model} tunes a network on images; {holds}")
+    return replace(config, baseline_on="features")
 
 
 def each_model(config: StreamOptions) -> list[StreamOptions]:

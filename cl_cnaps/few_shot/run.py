@@ -63,7 +63,12 @@ Progress = Callable[[Sequence[EpisodeScore]], None]
 def with_packed_images(
     tasks_of: EvaluationSet, image_size: int, progress: Callable[[int], None] = lambda _: None
 ) -> Source:
-    """The images of a data set, decoded once into a file that all workers map, unless they are too many."""
+    """The images of a data set, decoded once into a file that all workers map, unless they are too many.
+
+    Features are returned as they are.
+    """
+    if tasks_of.images.feature_width is not None:
+        return tasks_of.images
     bytes_each = (1 if tasks_of.images.grey else 3) * image_size**2
     if total(tasks_of.images) * bytes_each > MOST_PACKED_BYTES:
         return tasks_of.images

@@ -101,11 +101,12 @@ def plan(
     specs: Path | None = None,
     only: Sequence[str] = (),
     download: bool = False,
+    features: bool = False,
 ) -> Target:
     """Open the data sets of a target: `meta-dataset`, or any name that `open_source` knows.
 
     `only` names some of the data sets of Meta-Dataset, to leave out the others. With `download`, a single source that
-    is not there is fetched.
+    is not there is fetched; with `features`, it may be a source of features.
     """
     if target == META_DATASET:
         if unknown := [name for name in only if column(name) is None]:
@@ -125,7 +126,7 @@ def plan(
             f"--specs says which classes are for testing, but {target} has a test split of its own, which its tasks "
             "are drawn from: leave --specs out"
         )
-    source = open_source(target, download=download)
+    source = open_source(target, download=download, features=features)
     tasks_of = evaluation_set(source, specs=specs)
     known, place = known_set(source.name), column(source.name)
     title = place.title if place else known.title if known else source.name

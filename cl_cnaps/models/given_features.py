@@ -26,12 +26,26 @@ class _AsGiven(nn.Module):
 
 
 class _FeatureBackbone(Backbone):
+    made_by: str | None = None
+
+    def digest(self) -> str:
+        return self.made_by or super().digest()
+
     def prepare(self, images: Tensor) -> Tensor:
         return images.to(self.network.get_parameter("nothing"))
 
 
-def features_model(name: str, width: int, **settings: Any) -> CnapsModel:
-    """A model that classifies features N x width, in float64."""
+def features_model(
+    name: str,
+    width: int,
+    *,
+    backbone: str = "features",
+    backbone_digest: str | None = None,
+    weights_source: str = "features as given",
+    pretraining: str = "none",
+    **settings: Any,
+) -> CnapsModel:
+    """A model that classifies features N x width, in float64; `backbone` is the network that made them."""
     name = chosen_model(name, settings.get("variant"))
     if name not in MODELS:
         raise BadInputError(f"unknown model {name!r}; there are {', '.join(MODELS)}")
@@ -39,12 +53,14 @@ def features_model(name: str, width: int, **settings: Any) -> CnapsModel:
         raise BadInputError(
             "the classifier of the model cnaps was trained for its own features: choose another model"
         )
-    info = BackboneInfo("features", 8, (0.5,) * 3, (0.5,) * 3, width, "features as given", "none")
+    info = BackboneInfo(backbone, 8, (0.5,) * 3, (0.5,) * 3, width, weights_source, pretraining)
     config = CnapsConfig(
         model=name,
-        backbone="features",
+        backbone=backbone,
         adaptation="none",
         learned_temperature=False,
         **settings,
     )
-    return make_model(config, _FeatureBackbone(_AsGiven(), info, ()))
+    extractor = _FeatureBackbone(_AsGiven(), info, ())
+    extractor.made_by = backbone_digest
+    return make_model(config, extractor)
