@@ -45,7 +45,7 @@ HELP: Mapping[str, str] = {
     "evaluate": """Measure accuracy on many few-shot tasks.
 
     TARGET is meta-dataset (all of its data sets that are there), mini-imagenet, tiered-imagenet, or any source:
-    a name from `data list`, folder:PATH or records:PATH.
+    a name from `data list`, folder:PATH, records:PATH or features:FILE.
 
     \b
     Examples:

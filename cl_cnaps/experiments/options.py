@@ -200,7 +200,7 @@ class StreamOptions(ModelOptions):
     benchmark: str = option(
         f"{', '.join(BENCHMARKS)}; SOURCE:B50-Inc10 as class-incremental papers split it; domains:SOURCE,SOURCE with "
         "the same classes; mixed:SOURCE,SOURCE with a source a task; folder:PATH for your own images (a folder or zip "
-        "with one folder per class), or the name of any source that `data list` shows.",
+        "with one folder per class), features:FILE, or the name of any source that `data list` shows.",
         default="split-mnist",
     )
     model: str | tuple[str, ...] | None = option(  # type: ignore[assignment]
@@ -325,7 +325,7 @@ class ActiveOptions(ModelOptions):
 
     source: str = option(
         "cifar10, omniglot (a task per alphabet of the evaluation set), any source that `data list` shows, or "
-        "folder:PATH for your own images (a folder or zip with one folder per class).",
+        "folder:PATH for your own images (a folder or zip with one folder per class), or features:FILE.",
         default="cifar10",
     )
     strategies: tuple[str, ...] | None = option(
