@@ -50,9 +50,12 @@ def reason(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with everything escaped that a terminal would obey or could not show."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]} ..."
+    """Return the text, cut if it is very long, with everything escaped that a terminal would obey."""
+    return escaped(f"{text[:_LONGEST]} ..." if len(text) > _LONGEST else text)
+
+
+def escaped(text: str) -> str:
+    """Return the text with everything escaped that a terminal would obey or could not show, but line ends."""
     if text.isprintable():
         return text
     return "".join(

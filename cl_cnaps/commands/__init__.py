@@ -15,6 +15,9 @@ def run() -> None:
         if code == _INTERRUPTED:  # to take libraries down that are half loaded may last seconds
             os._exit(_INTERRUPTED)
 
+    for name in ("stdout", "stderr"):  # closed by `>&-`: no other file may take its number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     atexit.register(leave)  # the first that is registered is the last that runs
     try:
         from cl_cnaps.commands.main import main

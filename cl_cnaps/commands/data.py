@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import Display, terminal
+from cl_cnaps.commands.display import Display, echo, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.data.source import CountedSource
@@ -42,7 +42,7 @@ def list_sources(as_json: bool) -> None:
     rows = listing(data_root())
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row.as_json()))
+            echo(json.dumps(row.as_json()))
         return
     from rich.table import Table
     from rich.text import Text
@@ -90,7 +90,7 @@ def add(path: Path, name: str, replace: bool, as_json: bool) -> None:
 
     row = Row.of(open_path(path, name))
     register(name, path, data_root(), replace=replace)
-    click.echo(json.dumps(row.as_json()) if as_json else f"{name} is now {row.origin}")
+    echo(json.dumps(row.as_json()) if as_json else f"{name} is now {row.origin}")
 
 
 @data.command()
@@ -116,7 +116,7 @@ def fetch(names: tuple[str, ...], as_json: bool) -> None:
         folder = fetch_set(known.name if known else name, data_root())
         source = find(known, data_root()) if known else None
         if source is not None:
-            click.echo(json.dumps(Row.of(source).as_json()) if as_json else f"{folder}: {source.origin}")
+            echo(json.dumps(Row.of(source).as_json()) if as_json else f"{folder}: {source.origin}")
 
 
 @data.command()
@@ -156,16 +156,14 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
         failed = failed or bool(result.bad) or (spec is not None and bool(result.differences))
         if as_json:
             about = {"source": source.name, "origin": source.origin, "digest": source.digest()}
-            click.echo(json.dumps(about | result.as_json() | {"seconds": round(seconds, 2)}))
+            echo(json.dumps(about | result.as_json() | {"seconds": round(seconds, 2)}))
             continue
-        click.echo(
-            f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad"
-        )
+        echo(f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad")
         for problem in result.bad:
-            click.echo(f"  bad: {problem}")
+            echo(f"  bad: {problem}")
         if not quiet:
             for difference in result.differences:
-                click.echo(f"  {difference.what}: {difference.found:,} of {difference.expected:,}")
+                echo(f"  {difference.what}: {difference.found:,} of {difference.expected:,}")
     if failed:
         raise SystemExit(1)
 
@@ -242,13 +240,13 @@ def convert(
             )
         seconds = time.perf_counter() - start
         if as_json:
-            click.echo(json.dumps(result.as_json() | {"seconds": round(seconds, 2)}))
+            echo(json.dumps(result.as_json() | {"seconds": round(seconds, 2)}))
         elif not quiet:
             classes = ", ".join(f"{len(ids):,} {split}" for split, ids in result.spec.classes.items())
-            click.echo(f"{result.source}: {result.images:,} images, {classes} classes in {seconds:.1f} s")
+            echo(f"{result.source}: {result.images:,} images, {classes} classes in {seconds:.1f} s")
             _say_left_out("of the specification without images", result.without_images)
             _say_left_out("not in the specification", result.without_place)
-            click.echo(f"  {result.folder}")
+            echo(f"  {result.folder}")
 
 
 @data.command()
@@ -310,10 +308,10 @@ def embed(
     images, width = table.features_ND.shape
     if as_json:
         about = {"file": str(out), "images": images, "width": width, "digest": table.digest()}
-        click.echo(json.dumps({**about, **table.metadata, "seconds": round(seconds, 2)}))
+        echo(json.dumps({**about, **table.metadata, "seconds": round(seconds, 2)}))
     elif not quiet:
-        click.echo(f"{source.name}: features of {images:,} images, {width} wide, in {seconds:.1f} s")
-        click.echo(f"  {out}")
+        echo(f"{source.name}: features of {images:,} images, {width} wide, in {seconds:.1f} s")
+        echo(f"  {out}")
 
 
 @data.command()
@@ -331,7 +329,7 @@ def clean(source: str | None, as_json: bool) -> None:
     from cl_cnaps.data.packing import clean as clean_cache
 
     files, freed = clean_cache(source)
-    click.echo(
+    echo(
         json.dumps({"files": files, "bytes": freed})
         if as_json
         else f"{files:,} files removed, {freed / 1e6:,.1f} MB freed"
@@ -354,4 +352,4 @@ def _sources(names: tuple[str, ...], *, features: bool = False) -> Iterator[Coun
 def _say_left_out(what: str, names: tuple[str, ...]) -> None:
     if names:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        click.echo(f"  left out: {len(names):,} classes {what}: {shown}")
+        echo(f"  left out: {len(names):,} classes {what}: {shown}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 import click
+
+from cl_cnaps.errors import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +27,23 @@ def terminal(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print a line; names from files, which may hold what a terminal obeys, are shown and not obeyed."""
+    click.echo(escaped(str(text)), err=err)
+
+
+def footer(files: Iterable[tuple[str, object]]) -> None:
+    """Print the files that were written, with what they are: the last lines of every verb."""
+    for what, path in files:
+        echo(f"{what + ':':10}{path}")
+
+
+def _print(line: str) -> None:
+    """Print a line on standard error; no run ends because nobody can read how it goes."""
+    with contextlib.suppress(OSError):
+        echo(line, err=True)
 
 
 class Display:
@@ -63,9 +83,9 @@ class Display:
     def say(self, sentence: str) -> None:
         """Show a sentence."""
         if self._bar is not None:
-            self._bar.console.print(sentence)
+            self._bar.console.print(escaped(sentence))
         elif not self._quiet:
-            click.echo(sentence, err=True)
+            _print(sentence)
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
         """Start a new bar in place of the last; `done` of `total` steps are finished already."""
@@ -73,7 +93,7 @@ class Display:
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(title, total=total, completed=done, state="")
+            self._task = self._bar.add_task(escaped(title), total=total, completed=done, state="")
         elif done:
             self.line(f"{done:,} of {total:,} steps finished before")
 
@@ -81,7 +101,7 @@ class Display:
         """Show what is going on, and advance the bar."""
         self._done += advance
         if self._bar is not None:
-            self._bar.update(self._task, advance=advance, state=state)
+            self._bar.update(self._task, advance=advance, state=escaped(state))
         elif time.monotonic() - self._last_line > _LINE_EVERY:
             self.line(f"{self._done:,} of {self._total:,}: {state}")
 
@@ -89,7 +109,7 @@ class Display:
         """Show a line, where no terminal is watching."""
         if not self._quiet and self._bar is None:
             self._last_line = time.monotonic()
-            click.echo(f"{self._title}: {text}", err=True)
+            _print(f"{self._title}: {text}")
 
 
 class TrainingDisplay(Display):

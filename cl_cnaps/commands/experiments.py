@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import Display, terminal
+from cl_cnaps.commands.display import Display, echo, terminal
 from cl_cnaps.experiments import kind
 from cl_cnaps.experiments.options import OPTIONS
 
@@ -134,10 +134,10 @@ def run_experiment(
     if as_json:
         for view in views:
             for row in view.rows:
-                click.echo(json.dumps({**row, "record": str(view.path)}))
+                echo(json.dumps({**row, "record": str(view.path)}))
             if not quiet:
                 for missing in view.missing:
-                    click.echo(f"missing: {missing['title']}: {missing['reason']}", err=True)
+                    echo(f"missing: {missing['title']}: {missing['reason']}", err=True)
     elif not quiet:
         print_views(views, figures)
 
@@ -150,20 +150,20 @@ def print_views(views: Sequence[View], figures: Sequence[Path]) -> None:
     kind_of: Any = type(views[0])
     for table in kind_of.tables(views):
         console.print(terminal_table(table))
-        click.echo()
+        echo()
     rows = [one for view in views for row in view.rows for one in row.get("results", [row])]
     for label, key in (("data", "data_source"), ("weights", "weights_source")):
         for value in dict.fromkeys(row[key] for row in rows):
-            click.echo(f"{label + ':':10}{value}")
+            echo(f"{label + ':':10}{value}")
     pretraining = rows[0]["backbone_pretraining"]
-    click.echo(f"backbone: {'not pre-trained' if pretraining == 'none' else f'pre-trained on {pretraining}'}")
+    echo(f"backbone: {'not pre-trained' if pretraining == 'none' else f'pre-trained on {pretraining}'}")
     for name in dict.fromkeys(name for view in views for row in view.rows for name in row.get("reused", ())):
-        click.echo(f"reused:   {name}")
+        echo(f"reused:   {name}")
     for view in views:
-        click.echo(f"record:   {view.path}")
+        echo(f"record:   {view.path}")
     for path in figures:
         if path.suffix == ".png":
-            click.echo(f"figure:   {path}")
+            echo(f"figure:   {path}")
 
 
 COMMANDS: Mapping[str, click.Command] = {verb: _command(verb) for verb in OPTIONS}

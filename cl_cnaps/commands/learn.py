@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.display import echo
 
 
 @click.command()
@@ -70,9 +71,9 @@ def learn(
     classifier.save(out)
     counts = {str(label): count for label, count in sorted(classifier.counts_.items())}
     if as_json:
-        click.echo(json.dumps({"classes": counts, "out": str(out)}))
+        echo(json.dumps({"classes": counts, "out": str(out)}))
     elif not quiet:
         width = max(map(len, counts))
         for label, count in counts.items():
-            click.echo(f"{label:{width}}  {count:,} image{'s' * (count != 1)}")
-        click.echo(f"\nWritten: {out}\nUse it: cl-cnaps predict {out} FOLDER")
+            echo(f"{label:{width}}  {count:,} image{'s' * (count != 1)}")
+        echo(f"\nWritten: {out}\nUse it: cl-cnaps predict {out} FOLDER")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import multiprocessing
 import os
@@ -19,6 +21,7 @@ from typing import Any
 import click
 
 from cl_cnaps import __version__
+from cl_cnaps.commands.display import echo
 from cl_cnaps.errors import ClCnapsError, printable
 
 _VERBS = {
@@ -29,6 +32,9 @@ _VERBS = {
 """The verbs and their modules, in the order of the help; a module is loaded when its verb is used."""
 EXIT_INTERRUPTED = 130
 """After Ctrl-C or SIGTERM, from every verb."""
+EXIT_PIPE_CLOSED = 141
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""Errors of a disk, which libraries raise without the name of the file."""
 _IMPATIENT = 1.0
 """Seconds after which another signal is a person's second one; launchers pass on the first one twice."""
 _PATIENCE = 10
@@ -71,22 +77,25 @@ class _Verbs(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            result = super().invoke(context)
+            sys.stdout.flush()  # what cannot be written is an error now, not when Python ends
+            return result
         except ClCnapsError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
             self._end()
             raise SystemExit(EXIT_INTERRUPTED) from None
-        except BrokenPipeError:  # `cl-cnaps ... | head`
-            sys.stderr.close()
-            raise SystemExit(141) from None
         except (click.exceptions.Exit, click.exceptions.Abort, click.ClickException):
             raise
         except Exception as error:
             if context.params["debug"]:
                 raise
-            if isinstance(error, OSError) and error.filename is not None:
-                line = f"{error.filename} cannot be written or read: {error.strerror}"
+            if (output := _broken_output()) is not None:
+                if isinstance(output, BrokenPipeError):  # `cl-cnaps ... | head`
+                    raise SystemExit(EXIT_PIPE_CLOSED) from None
+                line = f"standard output cannot be written: {output.strerror}"
+            elif isinstance(error, OSError) and (error.filename is not None or error.errno in _DISK):
+                line = f"{error.filename or 'a file'} cannot be written or read: {error.strerror}"
             else:
                 from cl_cnaps.commands.crash import crash_line
 
@@ -106,11 +115,22 @@ class _Verbs(click.Group):
             if does_resume and "--resume" not in words:
                 words.append("--resume")
             how = "continue" if does_resume or verb.name == "sweep" else "start again"
-            click.echo(f"interrupted; to {how}: {printable(shlex.join(words))}", err=True)
+            echo(f"interrupted; to {how}: {printable(shlex.join(words))}", err=True)
 
     def _leave(self) -> None:
         self._end()
         os._exit(EXIT_INTERRUPTED)
+
+
+def _broken_output() -> OSError | None:
+    """Return why standard output takes nothing more, if so; what waits to be printed is then dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
 
 
 @contextmanager

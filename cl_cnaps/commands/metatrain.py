@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import TrainingDisplay, terminal
+from cl_cnaps.commands.display import TrainingDisplay, echo, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
@@ -110,7 +110,7 @@ def metatrain(
     if ranks.first:
         _report(training, ending, tested, files, as_json, quiet)
         if recipe_name is None and ending is Ending.FINISHED and not (as_json or quiet):
-            click.echo(
+            echo(
                 f"use:     cl-cnaps stream --weights {files[1]}\n"
                 f"next:    cl-cnaps metatrain {REAL_RECIPE} --specs FOLDER\n"
                 "         trains what is shipped, in hours: `cl-cnaps recipes show` prints on which data sets, "
@@ -144,7 +144,7 @@ def _report(
             "test": tested,
             "files": [str(path) for path in files],
         }
-        click.echo(json.dumps(result))
+        echo(json.dumps(result))
         return
     sentence = {
         "finished": "finished",
@@ -155,21 +155,21 @@ def _report(
     }[ending.value]
     if quiet and ending.value in ("finished", "interrupted"):
         return
-    click.echo(f"{sentence} ({progress.tasks:,} tasks, {progress.seconds / 60:.1f} minutes)", err=quiet)
+    echo(f"{sentence} ({progress.tasks:,} tasks, {progress.seconds / 60:.1f} minutes)", err=quiet)
     if quiet:
         return
     if best is not None:
         from cl_cnaps.report.table import terminal_table
         from cl_cnaps.report.training import accuracy_table
 
-        click.echo()
+        echo()
         terminal().print(terminal_table(accuracy_table(best, tested, training.data.sources)))
-        click.echo()
+        echo()
         if ending.value == "finished" and not training.own_beats_static:
-            click.echo(_not_adapting(len(training.data.training.pools)))
+            echo(_not_adapting(len(training.data.training.pools)))
     for path in files:
         label = {".safetensors": "weights", ".png": "figure"}.get(path.suffix, "run")
-        click.echo(f"{label + ':':9}{path}")
+        echo(f"{label + ':':9}{path}")
 
 
 def _not_adapting(sources: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cl_cnaps.commands.record_list import record_list
-from cl_cnaps.records.record import write_atomically
+from cl_cnaps.data.atomic import write_bytes
 from cl_cnaps.report.generated import TABLES, filled
 
 PARTS: Mapping[str, Callable[[Path], str]] = {**TABLES, "record-list": record_list}
@@ -33,7 +33,7 @@ def main() -> None:
         if before != after and arguments.check:
             raise SystemExit(f"{file} is out of date: run python -m cl_cnaps.commands.pages")
         if before != after:
-            write_atomically(file, after.encode())
+            write_bytes(file, after.encode())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from cl_cnaps.commands.display import echo
+
 
 @click.command()
 @click.argument(
@@ -53,7 +55,7 @@ def plot(records: tuple[Path, ...], out: Path | None, kind: str | None, formats:
     for path in (
         _draw_all(records, out, wanted) if kind is None else _draw_streams(records, out, kind, wanted)
     ):
-        click.echo(path)
+        echo(path)
 
 
 def _draw_all(records: tuple[Path, ...], out: Path | None, formats: tuple[str, ...]) -> list[Path]:

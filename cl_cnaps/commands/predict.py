@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.commands.display import echo
+from cl_cnaps.errors import BadInputError, escaped
 
 if TYPE_CHECKING:
     from cl_cnaps.classifier import Prediction
@@ -84,14 +86,14 @@ def predict(
         shutil.move(start, end)
     if as_json:
         for answer in answers:
-            click.echo(json.dumps({"image": answer.name, **_facts(answer)}))
+            echo(json.dumps({"image": answer.name, **_facts(answer)}))
     elif as_csv:
-        click.echo(table, nl=False)
+        click.echo(escaped(table) if sys.stdout.isatty() else table, nl=False)
     elif not quiet:
         _show(answers, least_certain_first(answers))
-        click.echo("\nWritten: " + ", ".join(map(str, written)))
+        echo("\nWritten: " + ", ".join(map(str, written)))
         if move_into is not None:
-            click.echo(f"Moved: {len(moves):,} files into {move_into}")
+            echo(f"Moved: {len(moves):,} files into {move_into}")
 
 
 def _facts(answer: Prediction) -> dict[str, Any]:
@@ -106,9 +108,9 @@ def _show(answers: Sequence[Prediction], order: Sequence[int]) -> None:
     shown = [answers[i] for i in order[:_SHOWN]]
     wide = max((len(answer.name) for answer in shown), default=0)
     for answer in shown:
-        click.echo(f"{answer.name:{wide}}  {answer.probability:4.0%}  {answer.label}")
+        echo(f"{answer.name:{wide}}  {answer.probability:4.0%}  {answer.label}")
     if len(answers) > len(shown):
-        click.echo(f"... and {len(answers) - len(shown):,} more certain ones")
+        echo(f"... and {len(answers) - len(shown):,} more certain ones")
 
 
 def _as_csv(answers: Sequence[Prediction], classes: Sequence[Any]) -> str:

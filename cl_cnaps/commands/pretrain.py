@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import TrainingDisplay
+from cl_cnaps.commands.display import TrainingDisplay, echo
 
 
 @click.command()
@@ -102,14 +102,14 @@ def pretrain(
     progress = training.progress
     if as_json:
         said = {"ending": ending.value, "batches": progress.batches, "accuracy": progress.accuracy}
-        click.echo(json.dumps({**said, "seconds": round(progress.seconds, 1), "folder": str(folder)}))
+        echo(json.dumps({**said, "seconds": round(progress.seconds, 1), "folder": str(folder)}))
     elif not quiet:
-        click.echo(f"{ending.value} ({progress.batches:,} batches, {progress.seconds / 60:.1f} minutes)")
+        echo(f"{ending.value} ({progress.batches:,} batches, {progress.seconds / 60:.1f} minutes)")
         if progress.accuracy is not None:
-            click.echo(f"accuracy: {100 * progress.accuracy:.2f} % of the validation images")
-        click.echo(f"run:      {folder}")
+            echo(f"accuracy: {100 * progress.accuracy:.2f} % of the validation images")
+        echo(f"run:      {folder}")
         if ending is Ending.FINISHED:
-            click.echo(f"backbone: {folder / BACKBONE}")
+            echo(f"backbone: {folder / BACKBONE}")
     if ending is Ending.INTERRUPTED:
         raise KeyboardInterrupt
     raise SystemExit(EXIT_NOT_FINITE if ending is Ending.NOT_FINITE else 0)

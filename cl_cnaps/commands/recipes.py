@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.display import echo
 
 
 @click.group()
@@ -25,12 +26,12 @@ def list_(as_json: bool) -> None:
     facts = [_facts(name) for name in every()]
     if as_json:
         for one in facts:
-            click.echo(json.dumps(one))
+            echo(json.dumps(one))
         return
     width = max(len(one["command"]) for one in facts)
     for one in facts:
-        click.echo(f"{one['command']:{width}}  {one['title']}")
-    click.echo("\n`cl-cnaps recipes show NAME` prints one; `cl-cnaps metatrain` alone is `metatrain small`.")
+        echo(f"{one['command']:{width}}  {one['title']}")
+    echo("\n`cl-cnaps recipes show NAME` prints one; `cl-cnaps metatrain` alone is `metatrain small`.")
 
 
 @recipes.command()
@@ -41,7 +42,7 @@ def show(name: str, as_json: bool) -> None:
     from cl_cnaps.recipes import find_recipe, read_toml
 
     path = find_recipe(name)
-    click.echo(json.dumps(read_toml(path)) if as_json else path.read_text(encoding="utf-8").rstrip())
+    echo(json.dumps(read_toml(path)) if as_json else path.read_text(encoding="utf-8").rstrip())
 
 
 def _facts(name: str) -> dict[str, Any]:

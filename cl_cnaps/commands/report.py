@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from cl_cnaps.commands.display import echo
+
 _USUAL = ("results", "runs")
 
 
@@ -44,12 +46,12 @@ def report(paths: tuple[Path, ...], out: Path, show: bool) -> None:
         )
     found = showable(gather(sources))
     for one in found.unreadable:
-        click.echo(f"not read: {one.path}: {one.reason}", err=True)
+        echo(f"not read: {one.path}: {one.reason}", err=True)
     front = write_site(found, out)
-    click.echo(f"records:  {len(found.records)}")
-    click.echo(f"site:     {front}")
+    echo(f"records:  {len(found.records)}")
+    echo(f"site:     {front}")
     if show:
         import webbrowser
 
         if not webbrowser.open(front.as_uri()):
-            click.echo("no web browser was found; open the file above in one", err=True)
+            echo("no web browser was found; open the file above in one", err=True)

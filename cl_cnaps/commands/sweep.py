@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import Display, terminal
+from cl_cnaps.commands.display import Display, echo, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.report.view import Headline
@@ -153,12 +153,12 @@ def sweep(
     ]
     if as_json:
         for outcome, headlines in results:
-            click.echo(json.dumps(_line(outcome, headlines)))
+            echo(json.dumps(_line(outcome, headlines)))
     elif not quiet:
         _report(name, recipe, results, runs, listing)
     failed = any(outcome.status == "failed" for outcome in outcomes)
     if failed and not dry_run:
-        click.echo(f"tracebacks: {failures}", err=True)
+        echo(f"tracebacks: {failures}", err=True)
     if interrupted:
         raise KeyboardInterrupt
     if failed:
@@ -205,7 +205,7 @@ def _write_listing(
     out: Path, name: str, recipe: Recipe, runs: Sequence[PlannedRun], outcomes: Sequence[Outcome]
 ) -> Path:
     """OUT/sweeps/NAME.json: which record belongs to which run of the recipe."""
-    from cl_cnaps.records.record import write_atomically
+    from cl_cnaps.data.atomic import write_text
     from cl_cnaps.records.strict_json import dumps
 
     ended = {outcome.number: outcome for outcome in outcomes}
@@ -222,7 +222,7 @@ def _write_listing(
         )
     content = {"recipe": recipe.name, "paper": list(recipe.paper.labels), "runs": listed}
     path = out / "sweeps" / f"{name}.json"
-    write_atomically(path, f"{dumps(content, 'listing', indent=2)}\n".encode())
+    write_text(path, f"{dumps(content, 'listing', indent=2)}\n")
     return path
 
 
@@ -240,7 +240,7 @@ def _report(
     if results:
         title = f"{name} · {recipe.verb} · {', '.join(recipe.paper.labels)}"
         terminal().print(terminal_table(sweep_table(title, results)))
-        click.echo()
-    click.echo(f"{count(len(runs), 'run')}: {tally([outcome for outcome, _ in results]) or 'none ended'}")
+        echo()
+    echo(f"{count(len(runs), 'run')}: {tally([outcome for outcome, _ in results]) or 'none ended'}")
     if listing is not None:
-        click.echo(f"listing: {listing}")
+        echo(f"listing: {listing}")

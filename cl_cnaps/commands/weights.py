@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
+from cl_cnaps.commands.display import echo
 
 if TYPE_CHECKING:
     from cl_cnaps.models.weights import WeightFile
@@ -32,14 +33,14 @@ def list_(as_json: bool) -> None:
     files = list_weights()
     if as_json:
         for file in files:
-            click.echo(json.dumps(_facts(file)))
+            echo(json.dumps(_facts(file)))
         return
     if not files:
-        click.echo("No weights yet. `cl-cnaps weights import CHECKPOINT.pt` takes in a released checkpoint.")
+        echo("No weights yet. `cl-cnaps weights import CHECKPOINT.pt` takes in a released checkpoint.")
     width = max((len(file.name) for file in files), default=0)
     for file in files:
-        click.echo(f"{file.name:{width}}  {file.config.model:13} {file.config.backbone:20} {_origin(file)}")
-    click.echo(f"\nYour own weights are looked for in {weights_root()}")
+        echo(f"{file.name:{width}}  {file.config.model:13} {file.config.backbone:20} {_origin(file)}")
+    echo(f"\nYour own weights are looked for in {weights_root()}")
 
 
 @weights.command()
@@ -56,7 +57,7 @@ def show(name: str, as_json: bool) -> None:
 
     facts = describe_backbone(name) if is_backbone(name) else _facts(describe(find_weights(name)))
     if as_json:
-        click.echo(json.dumps(facts))
+        echo(json.dumps(facts))
         return
     _show(facts)
 
@@ -104,10 +105,8 @@ def import_(checkpoint: Path, model: Any, name: str | None, out: Path | None, ba
     imported = import_checkpoint(checkpoint, model, batch_statistics=batch_statistics)
     file = save_weights(path, imported, {"imported_from": checkpoint.name})
     parameters = sum(p.numel() for p in imported.parameters())
-    click.echo(
-        f"{file.config.model} on {file.config.backbone}, {parameters:,} parameters, digest {file.digest}"
-    )
-    click.echo(f"written: {path}")
+    echo(f"{file.config.model} on {file.config.backbone}, {parameters:,} parameters, digest {file.digest}")
+    echo(f"written: {path}")
 
 
 def _facts(file: WeightFile) -> dict[str, Any]:
@@ -132,10 +131,10 @@ def _show(facts: Mapping[str, Any], indent: str = "") -> None:
     """A line for each fact; what belongs to one is indented below it."""
     for key, value in facts.items():
         if isinstance(value, Mapping):
-            click.echo(f"{indent}{key}:")
+            echo(f"{indent}{key}:")
             _show(value, f"{indent}  ")
         else:
-            click.echo(f"{indent}{key}: {value}")
+            echo(f"{indent}{key}: {value}")
 
 
 def _origin(file: WeightFile) -> str:

@@ -1,24 +1,47 @@
-"""Files and folders that appear whole or not at all, and locks for what several processes change."""
+"""Files and folders that appear whole or not at all, and locks for what several processes change.
+
+What is being written has a hidden name beside its own, with the machine and process that write it. The next process
+that writes to the folder removes what dead ones left.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import functools
 import glob
+import hashlib
 import os
+import platform
+import re
 import secrets
 import shutil
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
 
 from cl_cnaps.errors import ClCnapsError
 
+_PARTIAL = re.compile(r"\..+?\.(?:(?P<machine>[0-9a-f]{6})-(?P<process>\d+)-)?[0-9a-f]{8,12}\.partial")
+_FOREIGN_SECONDS = 86400.0
+"""Age at which what another machine was writing counts as left by a dead process."""
+_TRIES = 100
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file under a temporary name beside its own, then move it to its own name."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a small file under a temporary name beside its own, then move it; its folder is made if need be."""
+    make_folder(path.parent)
     with partial_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
 
 
 @contextmanager
@@ -29,16 +52,13 @@ def partial_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """
     partial = _beside(path.parent, path.name)
     try:
-        yield partial
-        if durable:
-            _sync(partial)
-        partial.replace(path)
-        if durable:
-            _sync(path.parent)
-    except OSError as error:
-        if error.filename is None:  # a full disk does not name the file
-            error.filename = str(path)
-        raise
+        with naming(path):
+            yield partial
+            if durable:
+                sync(partial)
+            partial.replace(path)
+            if durable:
+                sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -49,9 +69,60 @@ def partial_folder(parent: Path, name: str) -> Iterator[Path]:
     folder = _beside(parent, name)
     make_folder(folder)
     try:
-        yield folder
+        with naming(parent / name):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def replace_folder(made: Path, target: Path) -> None:
+    """Move the folder `made` to `target`, and whatever is there to `made`; readers find the old one or the new one.
+
+    Where the system cannot exchange two folders in one step, the old one steps aside for a moment: `restore` brings it
+    back after a kill.
+    """
+    for attempt in range(_TRIES):
+        restore(target)
+        try:
+            made.rename(target)  # nothing there, or an empty folder
+            break
+        except OSError:
+            if not target.is_dir() and attempt == _TRIES - 1:
+                raise
+        if target.is_dir() and exchange(made, target):
+            break
+        with suppress(OSError):  # another process was faster
+            target.rename(_aside(target))
+            made.rename(target)
+            shutil.rmtree(_aside(target).rename(made), ignore_errors=True)
+            break
+        time.sleep(0.01)
+    else:
+        raise ClCnapsError(f"{target} could not be replaced: other processes write to it all the time")
+    sync(target.parent)
+
+
+def restore(target: Path) -> bool:
+    """Bring back a folder whose replacement was killed half-way; return whether there was one."""
+    try:
+        if not target.exists() and _aside(target).is_dir():
+            _aside(target).rename(target)
+            return True
+    except OSError:  # another process was faster
+        return True
+    return False
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; return whether the system can."""
+    names = (os.fsencode(one), os.fsencode(other))
+    with suppress(OSError, AttributeError):
+        if sys.platform == "linux":
+            here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+            return bool(ctypes.CDLL(None).renameat2(here, names[0], here, names[1], swap) == 0)
+        if sys.platform == "darwin":
+            return bool(ctypes.CDLL(None).renamex_np(*names, 2) == 0)  # RENAME_SWAP
+    return False
 
 
 @contextmanager
@@ -76,8 +147,37 @@ def make_folder(folder: Path) -> None:
         raise ClCnapsError(f"{folder.parent} cannot be written to ({error.strerror})") from error
 
 
-def _sync(path: Path) -> None:
+def try_folder(folder: Path) -> None:
+    """Refuse a folder that could not be written to later; nothing is left there."""
+    above = next((one for one in (folder, *folder.absolute().parents) if one.exists()), folder)
+    trial = _beside(above, "trial")
+    try:
+        if not above.is_dir():
+            raise OSError(errno.ENOTDIR, f"{above} is not a folder")
+        try:
+            trial.write_bytes(bytes(4096))
+            sync(trial)
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        raise ClCnapsError(f"{folder} cannot be written to ({error.strerror})") from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give errors of a full disk, which do not name the file, the name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and not isinstance(error, ClCnapsError):
+            error.filename = str(path)
+        raise
+
+
+def sync(path: Path) -> None:
     """Have the system write a file, or the names in a folder, to the disk."""
+    if os.name != "posix" and path.is_dir():
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -85,5 +185,38 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old")
+
+
+@functools.cache
+def _machine() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:6]
+
+
 def _beside(parent: Path, name: str) -> Path:
-    return parent / f".{name}.{secrets.token_hex(6)}.partial"
+    remove_leftovers(parent, os.getpid())
+    return parent / f".{name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.partial"
+
+
+@functools.cache
+def remove_leftovers(folder: Path, _process: int) -> None:
+    """Remove what dead processes were writing in a folder; once for each folder and process."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if (found := _PARTIAL.fullmatch(path.name)) and _is_dead(path, found):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path, found: re.Match[str]) -> bool:
+    with suppress(OSError):
+        if found["machine"] != _machine():
+            return time.time() - path.lstat().st_mtime > _FOREIGN_SECONDS
+        try:
+            os.kill(int(found["process"]), 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+    return False

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cl_cnaps.data.atomic import make_folder, naming
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.records.record import config_digest, journal_path, record_path
 from cl_cnaps.records.strict_json import dumps, to_plain
@@ -16,8 +17,8 @@ from cl_cnaps.records.strict_json import dumps, to_plain
 class Journal:
     """Finished units of work (one run of a stream, say), one JSON line each, on disk before `add` returns.
 
-    It stands beside the place of the record that the run will write, under a name made from the
-    configuration: only a run of the same configuration finds it. Writing that record removes it.
+    It is beside the record that the run will write, under a name made from the configuration: only a run of the same
+    configuration finds it. Writing that record removes it.
 
         journal = Journal(out, "stream", name, config, resume=resume)
         for run in range(runs):
@@ -43,9 +44,9 @@ class Journal:
         plain = to_plain(unit, key)
         lines = [dumps({"key": key, "unit": plain}, key)]
         if not self.path.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             lines.insert(0, dumps(self._header, "header"))
-        with self.path.open("ab") as file:
+        with naming(self.path), self.path.open("ab") as file:
             file.write("".join(line + "\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -70,12 +71,12 @@ class Journal:
         for number, line in enumerate(lines):
             try:
                 entry = json.loads(line)
+                if entry == self._header:  # of two runs that began at once each writes one
+                    continue
                 if number == 0:
-                    if entry != self._header:
-                        raise ValueError("it belongs to another configuration")
-                else:
-                    self.finished[entry["key"]] = entry["unit"]
-            except (ValueError, KeyError, TypeError) as error:
+                    raise ValueError("it belongs to another configuration")
+                self.finished[entry["key"]] = entry["unit"]
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise BadInputError(
                     f"cannot resume: line {number + 1} of {self.path} is damaged ({error}). "
                     f"Delete the file, or run without --resume to start again."

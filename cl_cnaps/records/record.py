@@ -7,32 +7,40 @@
         summary.json       what is computed from them
         figures/           drawn from them; may be deleted and drawn again
 
-A record is written under a hidden name beside its place and moved there when it is whole and on disk, so a
-folder with a record's name is a whole record, whatever was killed and when.
+A record is written under a hidden name beside its own and moved when it is whole and on disk, so a folder with a
+record's name is a whole record, whatever was killed and when, and whoever writes the same one at the same time.
 """
 
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import os
 import re
-import shutil
-import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
-from cl_cnaps.records.strict_json import canonical, dumps
+from cl_cnaps.data.atomic import (
+    make_folder,
+    partial_folder,
+    replace_folder,
+    restore,
+    sync,
+    write_bytes,
+    write_text,
+)
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
+from cl_cnaps.records.strict_json import canonical, check_plain, dumps
+from cl_cnaps.untrusted import read_json
 
 _PARTS = ("config", "environment", "summary")
 _ID_LENGTH = 12
-_STALE_SECONDS = 3600.0
+_TRIES = 20
 _COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 Row = Mapping[str, Any]
@@ -67,8 +75,8 @@ class Record:
         path = self.path / f"{name}.csv"
         if not path.is_file():
             raise MissingDataError(f"the record {self.path} has no table {path.name}")
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        with foreign(str(path), "not a table"), path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file, strict=True))
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -109,16 +117,15 @@ def write_record(
 ) -> Record:
     """Write a whole record and move it into place; a record of the same configuration is replaced by it.
 
-    Nothing is left behind when writing fails. A process killed in here leaves at most hidden folders, which a
-    later write of the same record clears away; a record that stood there before stays, or is found again by
-    `find_record`. The run's journal, if it kept one, is removed last.
+    Nothing is left behind when writing fails. A process killed in here leaves at most a hidden folder, which the next
+    write beside it clears away; a record that was there before stays. The run's journal is removed last.
     """
     place = record_path(out, verb, name, config)
     with _in_the_making(place) as making:
         for table, rows in tables.items():
             _write_table(making / f"{table}.csv", rows)
         for part, content in zip(_PARTS, (config, environment, summary), strict=True):
-            _write_bytes(making / f"{part}.json", f"{dumps(content, part, indent=2)}\n".encode())
+            write_text(making / f"{part}.json", f"{dumps(content, part, indent=2)}\n")
     journal_path(place).unlink(missing_ok=True)
     return read_record(place)
 
@@ -135,27 +142,61 @@ def put_record(out: Path, verb: str, name: str, files: Mapping[str, bytes]) -> R
     place = record_path(out, verb, name, config)
     with _in_the_making(place) as making:
         for file, content in files.items():
-            _write_bytes(making / file, content)
+            write_bytes(making / file, content)
     return read_record(place)
 
 
 def read_record(path: Path) -> Record:
-    """The record in the folder `path`."""
-    parts = []
-    for part in _PARTS:
-        file = path / f"{part}.json"
+    """Read the record in the folder `path`; one that is replaced meanwhile is read as it was or as it is now."""
+    for _ in range(_TRIES):
+        before = _inode(path)
         try:
-            parts.append(json.loads(file.read_text(encoding="utf-8")))
-        except (FileNotFoundError, NotADirectoryError):
+            record = Record(path, *(_read_part(path / f"{part}.json") for part in _PARTS))
+            _check_files(path)
+        except OSError as error:
+            if restore(path) or _inode(path) != before:
+                continue
+            if isinstance(error, MissingDataError):
+                raise
             raise MissingDataError(
-                f"{path} is not a run record: it has no {file.name}. A record is a folder such as "
+                f"{path} is not a run record: it has no {Path(error.filename).name}. A record is a folder such as "
                 f"runs/stream/split-mnist/0123456789ab that a cl-cnaps command named when it finished."
             ) from None
-        except ValueError as error:
+        if _inode(path) == before:
+            break
+    else:
+        raise ClCnapsError(f"{path} is replaced all the time by other processes")
+    if not isinstance(record.summary.get("verb", ""), str):
+        raise BadInputError(f"{path / 'summary.json'}: verb is {record.summary['verb']!r}, not text")
+    rows = record.summary.get("rows", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadInputError(f"{path / 'summary.json'}: rows is not a list of objects")
+    return record
+
+
+def _inode(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
+
+
+def _read_part(file: Path) -> dict[str, Any]:
+    if file.is_symlink():
+        raise BadInputError(f"{file} is a link; the files of a record are its own")
+    if not file.exists():
+        raise FileNotFoundError(errno.ENOENT, "missing", str(file))
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise BadInputError(f"{file} holds no JSON object; run the command in its record again")
+    check_plain(content, str(file))
+    return content
+
+
+def _check_files(path: Path) -> None:
+    """Refuse tables that are links, whose target a report would publish, folders and devices."""
+    for entry in os.scandir(path):
+        if entry.name.endswith(".csv") and not entry.is_file(follow_symlinks=False):
             raise BadInputError(
-                f"{file} is not readable JSON ({error}); run the command in its record again"
-            ) from None
-    return Record(path, *parts)
+                f"{entry.path} is a link or folder, not a table; the files of a record are its own"
+            )
 
 
 def readable_record(path: Path) -> Record | None:
@@ -168,9 +209,7 @@ def readable_record(path: Path) -> Record | None:
 
 def find_record(out: Path, verb: str, name: str, config: Mapping[str, Any]) -> Record | None:
     """The finished record of exactly this configuration, or None; a damaged one is none, and is to be made anew."""
-    place = record_path(out, verb, name, config)
-    _restore(place)
-    return readable_record(place)
+    return readable_record(record_path(out, verb, name, config))
 
 
 def records_under(root: Path) -> Iterator[Record]:
@@ -188,21 +227,6 @@ def record_folders(root: Path) -> Iterator[Path]:
         if "summary.json" in files and "config.json" in files:
             below.clear()
             yield Path(folder)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    making = _hidden(path)
-    try:
-        with making.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        making.replace(path)
-    except BaseException:
-        making.unlink(missing_ok=True)
-        raise
 
 
 def _write_table(path: Path, rows: Iterable[Row]) -> None:
@@ -226,77 +250,12 @@ def _write_table(path: Path, rows: Iterable[Row]) -> None:
         os.fsync(file.fileno())
 
 
-def _write_bytes(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 @contextmanager
-def _in_the_making(place: Path) -> Iterator[Path]:
-    """A hidden folder to fill; at the end of the block it is moved to `place`, or deleted if writing failed."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _restore(place)
-    making = _hidden(place)
-    making.mkdir()
-    try:
+def _in_the_making(target: Path) -> Iterator[Path]:
+    """Yield a hidden folder to fill; at the end of the block it becomes `target`, or is deleted if writing failed."""
+    make_folder(target.parent)
+    with partial_folder(target.parent, target.name) as making:
         yield making
-        _sync_folder(making)
+        sync(making)
         read_record(making)
-        _move_into_place(making, place)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-    _clear_leftovers(place)
-
-
-def _move_into_place(making: Path, place: Path) -> None:
-    """Rename onto `place`. A full folder cannot be renamed over, so the old one steps aside first.
-
-    Killed between the two renames, the old record is under its hidden name and `_restore` puts it back.
-    """
-    if place.exists():
-        _discard(_aside(place))
-        place.replace(_aside(place))
-    making.replace(place)
-    _sync_folder(place.parent)
-    _discard(_aside(place))
-
-
-def _restore(place: Path) -> None:
-    """Undo a replacement that was killed between its two renames."""
-    if not place.exists() and _aside(place).is_dir():
-        _aside(place).replace(place)
-
-
-def _discard(folder: Path) -> None:
-    """Delete a folder under a name that nobody looks for, so that a half-deleted one is never restored."""
-    if folder.exists():
-        shutil.rmtree(folder.replace(_hidden(folder)), ignore_errors=True)
-
-
-def _clear_leftovers(place: Path) -> None:
-    """Delete what killed writers of this record left. A young folder may belong to a writer still at work."""
-    for folder in place.parent.glob(f".{place.name}.*.new"):
-        if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _hidden(path: Path) -> Path:
-    """A fresh name beside `path` for what is in the making."""
-    return path.with_name(f".{path.name.lstrip('.')}.{uuid.uuid4().hex[:8]}.new")
-
-
-def _aside(place: Path) -> Path:
-    return place.with_name(f".{place.name}.old")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make names in a folder durable, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        replace_folder(making, target)

@@ -10,6 +10,7 @@ from typing import Any
 
 from cl_cnaps.errors import BadInputError
 
+_DEEPEST = 32
 Json = Any
 """A tree of dict (with string keys), list, str, int, float, bool and None."""
 
@@ -41,6 +42,26 @@ def to_plain(value: Any, where: str) -> Json:
             )
         return float(value)
     raise BadInputError(f"{where} is a {type(value).__name__}, which cannot be written as JSON")
+
+
+def check_plain(value: Json, where: str, depth: int = 0) -> None:
+    """Refuse what JSON from elsewhere may hold and no file or page can: deep trees, NaN, text that is not Unicode."""
+    if depth > _DEEPEST:
+        raise BadInputError(f"{where[:200]}: objects and lists are more than {_DEEPEST} deep")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_plain(key, where)
+            check_plain(item, f"{where}: {key}" if not depth else f"{where}.{key}", depth + 1)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            check_plain(item, f"{where}[{i}]", depth + 1)
+    elif isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadInputError(f"{where} holds text that is not Unicode: {value!r}") from None
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise BadInputError(f"{where} is {value}; a record holds finite numbers only")
 
 
 def dumps(value: Any, where: str, *, indent: int | None = None) -> str:

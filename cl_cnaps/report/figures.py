@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cl_cnaps.data.atomic import write_bytes
 from cl_cnaps.names import PAPER_BENCHMARKS
-from cl_cnaps.records.record import Record, records_under, write_atomically
+from cl_cnaps.records.record import Record, records_under
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.few_shot import FewShotView
 from cl_cnaps.report.stream import StreamView
@@ -115,7 +116,7 @@ def draw_all(results: Path) -> list[Path]:
             figure.draw(records, path.parent)
             paths.append(path)
     manifest = results / "figures" / MANIFEST
-    write_atomically(manifest, (json.dumps(drawn_from(results), indent=1) + "\n").encode())
+    write_bytes(manifest, (json.dumps(drawn_from(results), indent=1) + "\n").encode())
     return [*paths, manifest]
 
 

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cl_cnaps.data import atomic
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.records.journal import Journal
 from cl_cnaps.records.record import (
@@ -124,22 +124,31 @@ def test_a_run_killed_while_writing_leaves_no_record(tmp_path: Path) -> None:
     leftover = list((tmp_path / "stream" / "demo").iterdir())
     assert [path.name[0] for path in leftover] == ["."]
 
-    write(tmp_path)  # a young leftover may be somebody's work in progress; an old one is cleared away
-    assert leftover[0].exists()
-    os.utime(leftover[0], (time.time() - 7200,) * 2)
+    alive = leftover[0].with_name(f".x.{atomic._machine()}-{os.getpid()}-01234567.partial")
+    elsewhere = leftover[0].with_name(".x.0123ab-1-01234567.partial")
+    for folder in (alive, elsewhere):
+        folder.mkdir()
+    atomic.remove_leftovers.cache_clear()
     write(tmp_path)
+    assert alive.exists() and elsewhere.exists(), "somebody's work in progress"
     assert [record.summary["marker"] for record in records_under(tmp_path)] == [0]
     assert not leftover[0].exists()
 
 
-def test_killed_at_any_moment_of_a_replacement_there_is_the_old_record_or_the_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_killed_at_any_moment_of_a_replacement_there_is_the_old_record_or_the_new(
+    tmp_path: Path, can_exchange: bool
+) -> None:
     """One child per file operation kills itself before its n-th, for n = 1, 2, ... until none is left."""
     script = """
         import os, signal, sys
         from pathlib import Path
         import cl_cnaps.records.record as record
+        from cl_cnaps.data import atomic
 
         out, moment = Path(sys.argv[1]), 0
+        if sys.argv[2] == "False":
+            atomic.exchange = lambda one, other: False
         def write(marker):
             record.write_record(out / str(moment), "stream", "demo", {"model": "simple", "runs": 2},
                                 environment={}, tables={"t": [{"a": 1}]}, summary={"marker": marker})
@@ -160,7 +169,7 @@ def test_killed_at_any_moment_of_a_replacement_there_is_the_old_record_or_the_ne
                 left = moment
                 os.fsync = counted(os.fsync)
                 Path.replace, Path.mkdir = counted(Path.replace), counted(Path.mkdir)
-                record.shutil.rmtree = counted(record.shutil.rmtree)
+                Path.rename, atomic.shutil.rmtree = counted(Path.rename), counted(atomic.shutil.rmtree)
                 write("new")
                 os._exit(0)
             if os.waitpid(child, 0)[1] == 0:
@@ -169,7 +178,7 @@ def test_killed_at_any_moment_of_a_replacement_there_is_the_old_record_or_the_ne
         print(moment)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path), str(can_exchange)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -192,7 +201,7 @@ def test_a_folder_that_is_no_record_is_named(tmp_path: Path) -> None:
         read_record(tmp_path)
     record = write(tmp_path)
     (record.path / "summary.json").write_text("{")
-    with pytest.raises(BadInputError, match=r"summary\.json is not readable JSON"):
+    with pytest.raises(BadInputError, match=r"summary\.json: not a JSON file"):
         read_record(record.path)
 
 

@@ -20,8 +20,8 @@ from matplotlib.colors import Colormap, ListedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from cl_cnaps.data.atomic import write_bytes
 from cl_cnaps.names import STRATEGIES
-from cl_cnaps.records.record import write_atomically
 
 INK = "#222222"
 GRID = "#d9d9d9"
@@ -140,7 +140,7 @@ def save(figure: Figure, folder: Path, stem: str, formats: Sequence[str]) -> lis
         content = io.BytesIO()
         figure.savefig(content, format=extension, dpi=DPI, metadata=_METADATA[extension])
         path = folder / f"{stem}.{extension}"
-        write_atomically(path, content.getvalue())
+        write_bytes(path, content.getvalue())
         paths.append(path)
     return paths
 

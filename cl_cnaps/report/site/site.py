@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
-from cl_cnaps.data.atomic import make_folder, partial_folder
+from cl_cnaps.data.atomic import make_folder, partial_folder, replace_folder, restore
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.report.site.ablations import ablations_page
 from cl_cnaps.report.site.active import active_page
@@ -29,6 +29,7 @@ def write_site(found: Gathered, out: Path) -> Path:
     A report that stands there is replaced as a whole. Any other folder with something in it is refused.
     """
     out = out.absolute()
+    restore(out)
     if out.exists() and not (out / _MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise BadInputError(
             f"{out} is there and was not made by `cl-cnaps report`, which replaces the whole folder; "
@@ -37,15 +38,7 @@ def write_site(found: Gathered, out: Path) -> Path:
     make_folder(out.parent)
     with partial_folder(out.parent, out.name) as making:
         _write(found, making)
-        with partial_folder(out.parent, out.name) as aside:
-            if out.exists():
-                out.replace(aside / "before")
-            try:
-                making.replace(out)
-            except OSError:
-                if (aside / "before").exists():
-                    (aside / "before").replace(out)
-                raise
+        replace_folder(making, out)
     return out / "index.html"
 
 

@@ -14,7 +14,7 @@ from cl_cnaps.report.site.ablations import ablations_page
 from cl_cnaps.report.site.active import active_page
 from cl_cnaps.report.site.continual import continual_page
 from cl_cnaps.report.site.few_shot import few_shot_page
-from cl_cnaps.report.site.gather import NOT_ITS_FORM, Gathered, Unreadable, form_unknown
+from cl_cnaps.report.site.gather import Gathered, Unreadable, form_unknown
 from cl_cnaps.report.view import verb_of
 from cl_cnaps.report.site.overview import overview_page
 from cl_cnaps.report.site.pages import Page, render
@@ -36,7 +36,7 @@ def showable(found: Gathered) -> Gathered:
             _try(Gathered({name: record}), record)
         except ClCnapsError as error:
             shown.unreadable.append(Unreadable(record.path, str(error)))
-        except NOT_ITS_FORM as error:
+        except Exception as error:  # whatever a page does not expect
             shown.unreadable.append(Unreadable(record.path, form_unknown(error)))
         else:
             shown.records[name] = record
@@ -44,8 +44,8 @@ def showable(found: Gathered) -> Gathered:
 
 
 def _try(alone: Gathered, record: Record) -> None:
-    overview_page(alone)
-    records_page(alone)
-    record_page(record)
+    pages = [overview_page(alone), records_page(alone), record_page(record)]
     if section := _SECTIONS.get(verb_of(record)):
-        render(section(alone))
+        pages.append(section(alone))
+    for page in pages:
+        render(page).encode()

@@ -38,9 +38,9 @@ def test_of_two_records_of_one_configuration_the_first_stays(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("summary.json", "{", "not readable JSON"),
+        ("summary.json", "{", "not a JSON file"),
         ("summary.json", '{"verb": "stream"}', "summary.json has no rows"),
-        ("summary.json", "[]", "summary.json is no object"),
+        ("summary.json", "[]", "summary.json holds no JSON object"),
         ("accuracy.csv", "run,step,task,head,accuracy,n_queries\n0,0,0,multi,nan,40\n", "accuracy of run 0"),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_number_that_is_none_reaches_no_table(tmp_path: Path) -> None:
     (record.path / "summary.json").write_text(json.dumps(summary))
     found = gather([tmp_path])
     assert not found.few_shot
-    assert "summary.rows[0].accuracy.mean is nan" in found.unreadable[0].reason
+    assert "summary.json: rows[0].accuracy.mean is nan" in found.unreadable[0].reason
 
 
 def test_a_record_of_another_verb_is_listed(tmp_path: Path) -> None:
