@@ -78,6 +78,25 @@ PAPER_BENCHMARKS: Mapping[str, str] = {
     "split-cifar100": "CIFAR-100",
 }
 """The columns of `tab:continual-learning-results-table`."""
+MEASURES: Mapping[str, str] = {
+    "final": "final_accuracy",
+    "images": "image_accuracy",
+    "forgetting": "forgetting",
+    "backward": "backward_transfer",
+    "forward": "forward_transfer",
+    "learning": "learning_accuracy",
+    "incremental": "average_incremental_accuracy",
+    "incremental-images": "incremental_image_accuracy",
+    "drop": "performance_drop",
+    "base": "base_accuracy",
+    "novel": "novel_accuracy",
+    "harmonic": "harmonic_accuracy",
+    "calibration": "calibration_error",
+    "nll": "negative_log_likelihood",
+    "seconds": "seconds",
+    "memory": "memory_bytes",
+}
+"""Of a stream: the names of columns, and their keys in rows of records."""
 STRATEGIES: Mapping[str, str] = {
     "random": "random",
     "entropy": "predictive entropy",

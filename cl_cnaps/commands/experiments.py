@@ -126,7 +126,7 @@ def run_experiment(
     from cl_cnaps.report.view import draw, view_of
 
     views = [view_of(record) for record in records]
-    views = type(views[0]).compared(views)
+    views = type(views[0]).compared(views, given.get("metrics") or ())
     reach = given.get("reach")
     if reach is not None:
         views = [view.to_reach(reach) for view in views]

@@ -20,11 +20,11 @@ from cl_cnaps.commands.display import echo
 )
 @click.option(
     "--kind",
-    type=click.Choice(["bars", "steps", "heatmap", "comparison", "all"]),
+    type=click.Choice(["bars", "steps", "heatmap", "comparison", "confusion", "all"]),
     help="Streams only. bars: after every step, one bar per task seen (the paper's chart). steps: mean over the tasks "
     "seen against step, a line per model and encoding. heatmap: task against step. comparison: the final accuracy of "
-    "several models.  [default: all, and the charts of "
-    "other records]",
+    "several models. confusion: which classes are taken for which after the last task.  [default: all, and the charts "
+    "of other records]",
 )
 @click.option(
     "--format", "formats", default="png,svg", show_default=True, help="png, svg, or both with a comma."

@@ -66,12 +66,24 @@ class CnapsLearner:
 
     def predict(self, task: int, head: Head) -> Tensor:
         """Class ids for the task's queries."""
-        learned = len(self._queries)
-        if not 0 <= task < learned:
+        ids, logits = self._logits(task, head)
+        return ids[logits.argmax(dim=1).cpu()]
+
+    def log_probabilities(self, task: int, head: Head) -> tuple[Tensor, Tensor]:
+        """Ids of the classes that compete, and log softmax(logits / temperature)."""
+        ids, logits = self._logits(task, head)
+        scaled = logits.double() / self.cnaps.model.temperature.detach().double()
+        return ids, scaled.log_softmax(dim=1).cpu()
+
+    def _logits(self, task: int, head: Head) -> tuple[Tensor, Tensor]:
+        learned, tasks = len(self._queries), self._stream.tasks
+        if not 0 <= task < (len(tasks) if head == "single" and learned else learned):
             raise BadInputError(f"{learned} tasks have been learned; task {task} cannot be predicted")
-        queries, scores = self._queries[task], self._strategy.scores
+        known = task < learned
+        queries = self._queries[task] if known else QuerySet.of(tasks[task].query_images, [task])
+        scores = self._strategy.scores
         ids = torch.tensor([key.label for key in scores.competing(queries, head)])
-        return ids[scores.logits(queries, head, self._queries).argmax(dim=1).cpu()]
+        return ids, scores.logits(queries, head, self._queries)
 
     def memory_bytes(self) -> int:
         """Class statistics and the encoding."""

@@ -51,8 +51,12 @@ class Learner(Protocol):
     def predict(self, task: int, head: Head) -> Tensor:
         """Class ids for the queries of `task`, in order; never changes what was learned.
 
-        With the multi head only that task's own classes compete, with the single head all classes learned so far.
+        With the multi head only that task's own classes compete, with the single head all classes learned so far. The
+        single head answers for tasks to come as well.
         """
+
+    def log_probabilities(self, task: int, head: Head) -> tuple[Tensor, Tensor] | None:
+        """Ids of the K classes that compete, and N x K log probabilities in float64; None if it has none."""
 
     def memory_bytes(self) -> int:
         """What is carried from task to task: statistics, weights that change, stored images."""

@@ -19,6 +19,7 @@ from cl_cnaps.names import (
     CNAPS_MODELS,
     COVARIANCES,
     ENCODINGS,
+    MEASURES,
     METRICS,
     MODULATIONS,
     RESPONSIBILITIES,
@@ -292,6 +293,13 @@ class StreamOptions(ModelOptions):
         "model as --adaptation film.",
         choices=("frozen", "adapted"),
         shown="baselines frozen, CNAPS models as --adaptation",
+    )
+    metrics: tuple[str, ...] | None = option(
+        f"Columns of the table, in this order: {', '.join(MEASURES)}. Records have all of them.",
+        choices=tuple(MEASURES),
+        form="list",
+        metavar="NAME,NAME,...",
+        shown="those that fit 80 characters",
     )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from cl_cnaps.continual.baselines import BASELINES, Inputs, make_baseline
 from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettings
@@ -22,7 +25,8 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
 from cl_cnaps.experiments.options import SETTINGS, StreamOptions
 from cl_cnaps.features.kept import FeatureStore, KeptBatches, SharedFeatures
-from cl_cnaps.metrics.continual import accuracy_matrix, summarise
+from cl_cnaps.metrics.continual import accuracy_matrix, image_weighted, query_counts, summarise
+from cl_cnaps.metrics.intervals import Array, estimate, interval95
 from cl_cnaps.models.cnaps import MODELS, CnapsModel
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.loading import LoadedModel
@@ -153,9 +157,10 @@ class StreamExperiment(Experiment):
             yield unit, asdict(replace(result, seconds=seconds))
 
     def summarise(self, results: Sequence[Any]) -> Summary:
-        """Compute final accuracy, forgetting, transfer and incremental accuracy of every head."""
+        """Compute the figures of every head."""
         runs = [RunResult(**result) for result in results]
         rows = [row for run in runs for row in run.rows]
+        measures = [row for run in runs for row in run.measures]
         measured = {
             "seconds": sum(run.seconds for run in runs),
             "memory_bytes": max(run.memory_bytes for run in runs),
@@ -163,12 +168,14 @@ class StreamExperiment(Experiment):
             "weights_source": self.maker.weights_source,
             "backbone_pretraining": self.maker.pretraining,
         }
+        tables = {"accuracy": rows, "measures": measures, "confusion": self._confusion(runs)}
         digests = ("data_digest", "backbone_digest", "weights_digest")
         return Summary(
             rows=[
-                {**stream_row(self.identity, rows, head), **self.maker.row, **measured} for head in self.heads
+                {**stream_row(self.identity, rows, head, measures), **self.maker.row, **measured}
+                for head in self.heads
             ],
-            tables={"accuracy": rows},
+            tables={name: table for name, table in tables.items() if table},
             facts={"tasks": [task.name for task in self.plan.tasks]},
             environment={
                 "seeds": {"seed": self.config.seed, "shuffle_classes": self.config.shuffle_classes},
@@ -176,21 +183,51 @@ class StreamExperiment(Experiment):
             },
         )
 
+    def _confusion(self, runs: Sequence[RunResult]) -> list[Row]:
+        """How many queries of a class were given to which, after the last step of all runs together."""
+        names = self.plan.class_names
+        counts: Counter[tuple[str, int, int]] = Counter()
+        for row in (row for run in runs for row in run.confusion):
+            counts[row["head"], row["label"], row["predicted"]] += row["count"]
+        return [
+            {"head": head, "label": names[label], "predicted": names[given], "count": count}
+            for (head, label, given), count in sorted(counts.items())
+        ]
 
-def stream_row(identity: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], head: Head) -> Row:
+
+def stream_row(
+    identity: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    head: Head,
+    measures: Sequence[Mapping[str, Any]] = (),
+) -> Row:
     """Return the figures of one head. Accuracies are fractions; `ci95` is half of the interval, None for one run."""
     accuracy = accuracy_matrix([dict(row) for row in rows], head)
     if len(accuracy) != identity["runs"]:
         raise BadInputError(f"{identity['runs']} runs are needed, the {head} head has {len(accuracy)}")
-    figures = summarise(accuracy)
+    n_queries = query_counts([dict(row) for row in rows])
+    figures = summarise(accuracy, n_queries)
+    for key in ("forward_transfer", "calibration_error", "negative_log_likelihood"):
+        per_run = [row[key] for row in measures if row["head"] == head]
+        known = bool(per_run) and None not in per_run
+        figures[key] = estimate(np.array(per_run)) if known else None
     keys = ("model", "benchmark", "backbone", "adaptation", "shots", "queries", "runs")
     row: Row = {"encoding": identity["encoding"], "head": head, **{key: identity[key] for key in keys}}
-    row["final_accuracy"] = asdict(figures.final_accuracy)
-    for key in ("forgetting", "backward_transfer", "average_incremental_accuracy"):
-        figure = getattr(figures, key)
+    final = figures.pop("final_accuracy")
+    assert final is not None
+    row["final_accuracy"] = asdict(final)
+    for key, figure in figures.items():
         row[key] = None if figure is None else figure.mean
         row[f"{key}_ci95"] = None if figure is None else figure.ci95
+    row["accuracy_by_step"] = _each(image_weighted(accuracy, n_queries))
+    row["final_accuracy_by_task"] = _each(accuracy[:, -1])
     return row
+
+
+def _each(values_RT: Array) -> Row:
+    """Mean and interval over runs of each step or task."""
+    half = interval95(values_RT)
+    return {"mean": values_RT.mean(axis=0).tolist(), "ci95": None if half is None else half.tolist()}
 
 
 @dataclass(frozen=True)

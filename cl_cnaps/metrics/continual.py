@@ -6,7 +6,6 @@ tasks 0..step, for one head; NaN where task > step: not seen yet. T is the numbe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,8 @@ import numpy as np
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.metrics.intervals import Array, Estimate, estimate
 
-
-@dataclass(frozen=True)
-class ContinualSummary:
-    """The four figures of one head; those that compare two steps are None for a stream of one task."""
-
-    final_accuracy: Estimate
-    forgetting: Estimate | None
-    backward_transfer: Estimate | None
-    average_incremental_accuracy: Estimate
+Figures = dict[str, Estimate | None]
+"""Figures of one head by name; None where a stream has none, as for one task those that compare two steps."""
 
 
 def final_accuracy(accuracy: Array) -> Array:
@@ -60,12 +52,12 @@ def learning_accuracy(accuracy: Array) -> Array:
 def forward_transfer(before: Array, chance: Array) -> Array | None:
     """Per run: mean over the tasks i > 0 of A[i-1, i] - chance[i]; None for one task. (Lopez-Paz and Ranzato, 2017.)
 
-    A single head that has not seen a task's classes cannot name them: there A[i-1, i] is 0 by definition wherever the
-    classes of tasks are disjoint, and this number is minus chance.
+    A single head cannot name a class that it has not seen. Where the classes of tasks are disjoint, A[i-1, i] and
+    chance are therefore 0, and so is this number, by definition.
 
     Args:
         before: R x (T-1), the accuracy on task i after learning the tasks before it.
-        chance: T-1, the accuracy of guessing on these tasks.
+        chance: T-1, the accuracy of guessing among the classes seen by then.
     """
     if before.shape[1] == 0:
         return None
@@ -93,31 +85,25 @@ def image_weighted(accuracy: Array, n_queries: Array) -> Array:
     return np.asarray(right / (seen @ n_queries))
 
 
-@dataclass(frozen=True)
-class FscilFigures:
-    """What few-shot class-incremental tables report; each per run."""
-
-    drop: Array
-    """Accuracy over all images after the base session, minus that after the last."""
-    base: Array
-    """Of the base classes after the last session."""
-    novel: Array
-    """Of all other classes after the last session, over their images."""
-    harmonic: Array
-    """Harmonic mean of base and novel; 0 where either is 0."""
-
-
-def fscil_figures(accuracy: Array, n_queries: Array) -> FscilFigures | None:
-    """The figures of a stream whose first task is the base session; None for one session."""
+def performance_drop(accuracy: Array, n_queries: Array) -> Array | None:
+    """Per run: accuracy over all images after the first task, minus that after the last; FSCIL's PD."""
     by_step = image_weighted(accuracy, n_queries)
+    return None if accuracy.shape[1] == 1 else np.asarray(by_step[:, 0] - by_step[:, -1])
+
+
+def base_and_novel(accuracy: Array, n_queries: Array) -> tuple[Array, Array, Array] | None:
+    """Per run, after the last task: accuracy of the first task, over the images of all others, and harmonic mean.
+
+    The harmonic mean is 0 where either is 0. None for one task.
+    """
     if accuracy.shape[1] == 1:
         return None
     last = accuracy[:, -1, :]
     base = last[:, 0]
-    novel = last[:, 1:] @ n_queries[1:] / n_queries[1:].sum()
+    novel = np.asarray(last[:, 1:] @ n_queries[1:] / n_queries[1:].sum())
     both = base + novel
     harmonic = np.where(both > 0, 2 * base * novel / np.where(both > 0, both, 1.0), 0.0)
-    return FscilFigures(by_step[:, 0] - by_step[:, -1], base, np.asarray(novel), harmonic)
+    return base, novel, harmonic
 
 
 def accuracy_by_step(accuracy: Array) -> Array:
@@ -130,16 +116,32 @@ def average_incremental_accuracy(accuracy: Array) -> Array:
     return np.asarray(accuracy_by_step(accuracy).mean(axis=1))
 
 
-def summarise(accuracy: Array) -> ContinualSummary:
-    """All four figures of one head."""
+def summarise(accuracy: Array, n_queries: Array | None = None) -> Figures:
+    """All figures of one head that come of its accuracies.
+
+    Args:
+        accuracy: A, R x T x T.
+        n_queries: query images of each task, T; the same of all tasks if not given.
+    """
     check_accuracy(accuracy)
-    lost, transfer = forgetting(accuracy), backward_transfer(accuracy)
-    return ContinualSummary(
-        final_accuracy=estimate(final_accuracy(accuracy)),
-        forgetting=None if lost is None else estimate(lost),
-        backward_transfer=None if transfer is None else estimate(transfer),
-        average_incremental_accuracy=estimate(average_incremental_accuracy(accuracy)),
-    )
+    if n_queries is None:
+        n_queries = np.ones(accuracy.shape[2])
+    by_step = image_weighted(accuracy, n_queries)
+    base, novel, harmonic = base_and_novel(accuracy, n_queries) or (None, None, None)
+    per_run: dict[str, Array | None] = {
+        "final_accuracy": final_accuracy(accuracy),
+        "forgetting": forgetting(accuracy),
+        "backward_transfer": backward_transfer(accuracy),
+        "average_incremental_accuracy": average_incremental_accuracy(accuracy),
+        "learning_accuracy": learning_accuracy(accuracy),
+        "image_accuracy": by_step[:, -1],
+        "incremental_image_accuracy": by_step.mean(axis=1),
+        "performance_drop": performance_drop(accuracy, n_queries),
+        "base_accuracy": base,
+        "novel_accuracy": novel,
+        "harmonic_accuracy": harmonic,
+    }
+    return {name: None if values is None else estimate(values) for name, values in per_run.items()}
 
 
 def check_accuracy(accuracy: Array, label: str = "") -> None:
@@ -182,3 +184,9 @@ def accuracy_matrix(rows: list[dict[str, Any]], head: str) -> Array:
         raise BadInputError(f"accuracy of run {run}, step {step}, task {task} ({head} head) is missing")
     check_accuracy(accuracy, f" ({head} head)")
     return accuracy
+
+
+def query_counts(rows: list[dict[str, Any]]) -> Array:
+    """Query images of each task, T, from rows with `task` and `n_queries`."""
+    counts = {int(row["task"]): float(row["n_queries"]) for row in rows}
+    return np.array([counts[task] for task in sorted(counts)])

@@ -1,19 +1,21 @@
-"""Records of streams: their table, headlines and charts."""
+"""Records of streams: their measures, tables, headlines and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.metrics.continual import accuracy_matrix
 from cl_cnaps.metrics.intervals import Array, estimate
 from cl_cnaps.names import HEADS
+from cl_cnaps.names import MEASURES as NAMES
 from cl_cnaps.report.labels import (
     ABSENT,
     adaptation_words,
@@ -27,7 +29,7 @@ from cl_cnaps.report.labels import (
     size,
 )
 from cl_cnaps.report.paper import paper_figure
-from cl_cnaps.report.table import Described, Table, table_of
+from cl_cnaps.report.table import Column, Described, Table, table_of
 from cl_cnaps.report.view import Headline, Row, View
 
 _SETTINGS = (
@@ -38,34 +40,103 @@ _SETTINGS = (
     Described.of("shots", lambda s: count(s["shots"], "shot")),
     Described.of("runs", lambda s: count(s["runs"], "run")),
 )
-_COLUMNS = (
-    Described.of("encoding", lambda s: s["encoding"] or ABSENT, numeric=False),
-    Described.of("head", lambda s: s["head"], numeric=False),
-    Described.of(
-        "final accuracy, %",
-        lambda s: percent(s["final_accuracy"]["mean"], s["final_accuracy"]["ci95"]),
-        "final %",
+_ENCODING = Described.of("encoding", lambda s: s["encoding"] or ABSENT, numeric=False)
+_HEAD = Described.of("head", lambda s: s["head"], numeric=False)
+_PAPER = Described.of("paper, %", lambda s: paper_cell(s["paper"]), "paper %")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a stream as tables show it."""
+
+    title: str
+    short: str
+    explained: str = ""
+    low_is_best: bool = False
+    words: Callable[[float, float | None], str] = percent
+
+
+MEASURES: Mapping[str, Measure] = {
+    "final": Measure("final accuracy, %", "final %", "mean accuracy over all tasks after the last"),
+    "images": Measure(
+        "final accuracy over images, %", "images %", "accuracy over all images after the last task"
     ),
-    Described.of("paper, %", lambda s: paper_cell(s["paper"]), "paper %"),
-    Described.of("forgetting, points", lambda s: percent(s["forgetting"]), "forget"),
-    Described.of("backward transfer, points", lambda s: percent(s["backward_transfer"]), "BWT"),
-    Described.of(
-        "average incremental accuracy, %", lambda s: percent(s["average_incremental_accuracy"]), "incr."
+    "forgetting": Measure(
+        "forgetting, points", "forget", "points lost since a task's best", low_is_best=True
     ),
-    Described.of("seconds", lambda s: duration(s["seconds"]), "sec."),
-    Described.of("memory kept", lambda s: size(s["memory_bytes"]), "memory"),
-)
-_EXPLAINED = (
-    "final: mean accuracy over all tasks after the last; forget: points lost since a task's best; BWT: backward "
-    "transfer; incr.: average incremental accuracy; memory: kept between tasks."
-)
+    "backward": Measure("backward transfer, points", "BWT", "backward transfer"),
+    "forward": Measure(
+        "forward transfer, points",
+        "FWT",
+        "forward transfer: accuracy above chance before a task is learned; 0 by definition where a single head has "
+        "seen none of its classes, none for the multi head",
+    ),
+    "learning": Measure("learning accuracy, %", "learn", "accuracy on a task just learned"),
+    "incremental": Measure("average incremental accuracy, %", "incr.", "average incremental accuracy"),
+    "incremental-images": Measure(
+        "average incremental accuracy over images, %", "incr. im.", "the same over images in place of tasks"
+    ),
+    "drop": Measure(
+        "performance drop, points",
+        "PD",
+        "accuracy over images after the first task minus after the last",
+        True,
+    ),
+    "base": Measure("base accuracy, %", "base", "of the first task after the last"),
+    "novel": Measure("novel accuracy, %", "novel", "over the images of the other tasks after the last"),
+    "harmonic": Measure("harmonic mean, %", "HM", "harmonic mean of base and novel"),
+    "calibration": Measure(
+        "calibration error, points", "ECE", "expected calibration error after the last task, 15 bins", True
+    ),
+    "nll": Measure(
+        "negative log-likelihood",
+        "NLL",
+        "mean of -log p of the right class after the last task",
+        True,
+        lambda value, half: f"{value:.3f}" + ("" if half is None else f" ± {half:.3f}"),
+    ),
+    "seconds": Measure("seconds", "sec.", "", True, lambda value, _: duration(value)),
+    "memory": Measure("memory kept", "memory", "kept between tasks", True, lambda value, _: size(value)),
+}
+_USUAL = ("final", "forgetting", "backward", "incremental", "seconds", "memory")
+_COMPARED = ("final", "forgetting", "incremental", "seconds", "memory")
+_FSCIL = ("drop", "base", "novel", "harmonic")
+
+
+def measured(row: Mapping[str, Any], name: str) -> tuple[float | None, float | None]:
+    """Return a measure of a row and half of its interval; None where there is none."""
+    key = NAMES[name]
+    found = row.get(key)
+    return (found["mean"], found["ci95"]) if isinstance(found, Mapping) else (found, row.get(f"{key}_ci95"))
+
+
+def _columns(names: Sequence[str]) -> list[Described]:
+    """The columns of measures; the final accuracies have their intervals."""
+
+    def column(name: str) -> Described:
+        def cell(row: Mapping[str, Any]) -> str:
+            mean, half = measured(row, name)
+            intervals = name in ("final", "images")
+            return ABSENT if mean is None else MEASURES[name].words(mean, half if intervals else None)
+
+        return Described.of(MEASURES[name].title, cell, MEASURES[name].short)
+
+    return [column(name) for name in names]
+
+
+def _explained(names: Sequence[str]) -> str:
+    parts = [
+        f"{MEASURES[name].short}: {MEASURES[name].explained}" for name in names if MEASURES[name].explained
+    ]
+    return "; ".join(parts).replace(" %:", ":") + "."
 
 
 @dataclass(frozen=True)
 class StreamView(View):
-    """A stream's record, and the one it is compared with, if any."""
+    """A stream's record, the one it is compared with, if any, and the measures that its table shows, if chosen."""
 
     first: StreamView | None = None
+    metrics: tuple[str, ...] = ()
 
     verb = "stream"
 
@@ -88,11 +159,10 @@ class StreamView(View):
         return {"to": row_name(other), "mean": gap.mean, "ci95": gap.ci95}
 
     @classmethod
-    def compared(cls, views: Sequence[Self]) -> list[Self]:
-        """Return the records of one command, those of several models compared with the first."""
-        if len(views) == 1:
-            return list(views)
-        return [replace(view, first=views[0]) for view in views]
+    def compared(cls, views: Sequence[Self], metrics: Sequence[str] = ()) -> list[Self]:
+        """Return the records of one command, several models compared with the first, with a choice of measures."""
+        first = views[0] if len(views) > 1 else None
+        return [replace(view, first=first, metrics=tuple(metrics)) for view in views]
 
     @property
     def task_names(self) -> list[str]:
@@ -103,6 +173,21 @@ class StreamView(View):
         """A[run, step, task] of one head; NaN where the task had not been seen."""
         return accuracy_matrix(list(self.record.table("accuracy")), head)
 
+    def confusion(self, head: str) -> tuple[list[str], NDArray[np.int64]] | None:
+        """Classes in the order of learning, and K x K counts after the last step: row the right class.
+
+        None of a record without such a table.
+        """
+        if not (self.path / "confusion.csv").is_file():
+            return None
+        names = list(dict.fromkeys(name for task in self.record.config["tasks"] for name in task))
+        number = {name: i for i, name in enumerate(names)}
+        counts = np.zeros((len(names), len(names)), dtype=np.int64)
+        for row in self.record.table("confusion"):
+            if row["head"] == head:
+                counts[number[row["label"]], number[row["predicted"]]] = int(row["count"])
+        return names, counts
+
     def headlines(self, trained_on: str = "benchmark") -> list[Headline]:  # noqa: ARG002
         """Final accuracy of each head."""
         return [
@@ -112,14 +197,22 @@ class StreamView(View):
 
     @classmethod
     def tables(cls, views: Sequence[Self]) -> list[Table]:
-        """One table with a row for each record and head; of several models, sorted by accuracy under each head."""
+        """One table with a row for each record and head, and one with the sessions or domains of streams of such."""
         rows = [row for view in views for row in view.rows]
+        metrics = views[0].metrics
         several = len({row_name(row) for row in rows}) > 1 and all("difference" in row for row in rows)
-        return [comparison_table(rows) if several else stream_table(rows)]
+        tables = [comparison_table(rows, metrics) if several else stream_table(rows, metrics)]
+        if all(row["benchmark"].startswith("fscil-") and row.get("accuracy_by_step") for row in rows):
+            tables.append(session_table(rows))
+        names = views[0].task_names
+        domains = all(_is_of_domains(row) and row.get("final_accuracy_by_task") for row in rows)
+        if domains and all(view.task_names == names for view in views):
+            tables.append(domain_table(rows, names))
+        return tables
 
     @classmethod
     def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw bars, steps and heat maps; of several models that were run together, one chart and their steps."""
+        """Draw bars, steps, heat maps and confusions; of several models run together, one chart and their steps."""
         from cl_cnaps.report.plots.streams import KINDS, draw_streams
 
         several = len({row_name(row) for view in views for row in view.rows}) > 1
@@ -128,25 +221,89 @@ class StreamView(View):
         return draw_streams(views, folder, kinds=kinds, formats=formats)
 
 
-def comparison_table(rows: Sequence[Row]) -> Table:
+def stream_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
+    """Make the table of streams; it fits 80 characters on a terminal unless `metrics` are many."""
+    if not rows:
+        raise BadInputError("a table of streams needs at least one row")
+    names = metrics or _USUAL
+    columns = _columns(names)
+    notes = [_explained(names), *_interval_notes(rows)]
+    if not metrics:
+        columns.insert(1, _PAPER)
+        if labels := sorted({row["paper"]["label"] for row in rows if row["paper"]}):
+            notes.append(f"Paper: {', '.join(labels)}.")
+    return table_of("Streams", rows, _SETTINGS, (_ENCODING, _HEAD, *columns), notes)
+
+
+def comparison_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
     """Make the table of several models on the same images: heads one after the other, best models first."""
-    order = sorted(rows, key=lambda row: (-HEADS.index(row["head"]), -row["final_accuracy"]["mean"]))
-    backbones = [row["backbone"] for row in rows if row["backbone"] not in (None, "none")]
-    settings = (
+    names = metrics or _COMPARED
+    to = next((row["difference"]["to"] for row in rows if row["difference"]), "the first")
+    columns = [
+        Described.of("model", row_name, numeric=False),
+        *_columns(names[:1]),
+        Described.of(f"difference to {to}, points", _difference_cell, "diff."),
+        *_columns(names[1:]),
+    ]
+    notes = [
+        _explained(names),
+        f"diff.: final accuracy minus that of {to}, in points, run by run on the same images.",
+    ]
+    return table_of("Streams", _sorted(rows), _shared(rows), columns, [*notes, *_interval_notes(rows)])
+
+
+def session_table(rows: Sequence[Row]) -> Table:
+    """Make the table of few-shot class-incremental streams: accuracy after each session, drop, base and novel."""
+
+    def after(step: int) -> Described:
+        return Described(
+            Column(str(step), "accuracy over images after session, %", short=str(step)),
+            lambda row: percent(row["accuracy_by_step"]["mean"][step]),
+        )
+
+    steps = max(len(row["accuracy_by_step"]["mean"]) for row in rows)
+    model = Described.of("model", row_name, numeric=False)
+    notes = [
+        f"0, 1, ...: accuracy over the images of all classes seen, after the base session and each novel one. "
+        f"{_explained(_FSCIL)}"
+    ]
+    columns = [*map(after, range(steps)), *_columns(_FSCIL)]
+    return table_of("Sessions", _sorted(rows), (*_shared(rows), model), columns, notes)
+
+
+def domain_table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+    """Make the table of streams whose tasks are domains: the accuracy of each after the last, and their mean."""
+
+    def of(task: int) -> Described:
+        return Described(
+            Column(names[task], "accuracy after the last task, %", short=names[task]),
+            lambda row: percent(row["final_accuracy_by_task"]["mean"][task]),
+        )
+
+    model = Described.of("model", row_name, numeric=False)
+    columns = [*map(of, range(len(names))), *_columns(("final",))]
+    notes = ["A column for each task: its accuracy after the last.", *_interval_notes(rows)]
+    return table_of("Domains", _sorted(rows), (*_shared(rows), model), columns, notes)
+
+
+def _is_of_domains(row: Row) -> bool:
+    return row["benchmark"].split(":")[0].split("-")[0] in ("mixed", "domains", "permuted", "rotated")
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Single heads first, best models first."""
+    return sorted(rows, key=lambda row: (-HEADS.index(row["head"]), -row["final_accuracy"]["mean"]))
+
+
+def _shared(rows: Sequence[Row]) -> tuple[Described, ...]:
+    """Settings above a table of several models; small networks of their own do not count as another backbone."""
+    backbones = dict.fromkeys(row["backbone"] for row in rows if row["backbone"] not in (None, "none"))
+    return (
         _SETTINGS[0],
         Described.of("head", lambda s: f"{s['head']} head", numeric=False),
-        Described.of("backbone", lambda _: ", ".join(dict.fromkeys(backbones)), numeric=False),
+        Described.of("backbone", lambda _: ", ".join(backbones), numeric=False),
         *_SETTINGS[4:],
     )
-    to = next((row["difference"]["to"] for row in rows if row["difference"]), "the first")
-    columns = (
-        Described.of("model", row_name, numeric=False),
-        _COLUMNS[2],
-        Described.of(f"difference to {to}, points", _difference_cell, "diff."),
-        *(_COLUMNS[i] for i in (4, 6, 7, 8)),
-    )
-    notes = [_EXPLAINED, f"diff.: to {to}, in points, run by run on the same images."]
-    return table_of("Streams", order, settings, columns, [*notes, *_interval_notes(rows)])
 
 
 def _difference_cell(row: Mapping[str, Any]) -> str:
@@ -161,17 +318,6 @@ def _interval_notes(rows: Sequence[Row]) -> list[str]:
     runs = {row["runs"] for row in rows}
     notes = ["±: 95 % interval over runs (Student's t)."] if max(runs) > 1 else []
     return notes + (["A single run has no interval."] if 1 in runs else [])
-
-
-def stream_table(rows: Sequence[Row]) -> Table:
-    """Make the table of streams; it fits 80 characters on a terminal."""
-    if not rows:
-        raise BadInputError("a table of streams needs at least one row")
-    labels = sorted({row["paper"]["label"] for row in rows if row["paper"]})
-    notes = [_EXPLAINED, *_interval_notes(rows)]
-    if labels:
-        notes.append(f"Paper: {', '.join(labels)}.")
-    return table_of("Streams", rows, _SETTINGS, _COLUMNS, notes)
 
 
 def _paper(row: Mapping[str, Any]) -> Row | None:

@@ -65,8 +65,8 @@ class View:
         return self
 
     @classmethod
-    def compared(cls, views: Sequence[Self]) -> list[Self]:
-        """Return the records of one command, where they are compared with the first one."""
+    def compared(cls, views: Sequence[Self], metrics: Sequence[str] = ()) -> list[Self]:  # noqa: ARG003
+        """Return the records of one command: those of streams are compared, and have a choice of columns."""
         return list(views)
 
     @classmethod

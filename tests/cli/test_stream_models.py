@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
+from cl_cnaps import read_results
 from cl_cnaps.commands.main import main
 from cl_cnaps.experiments.options import StreamOptions
 from cl_cnaps.experiments.stream import each_model
 from cl_cnaps.metrics.intervals import estimate
 from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.names import MEASURES
+from cl_cnaps.report.stream import session_table
+from cl_cnaps.report.table import markdown_table, terminal_table
 
 SMALL = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--shots", "3")
 SMALL += ("--queries", "4", "--runs", "2")
@@ -85,7 +91,7 @@ def test_a_table_and_a_chart_of_all(tmp_path: Path) -> None:
     shown = stream(tmp_path, "--model", "ncm,lda,simplecil", "--quiet").stdout
     assert shown == ""
     shown = stream(tmp_path, "--model", "ncm,lda,simplecil", "--resume").stdout
-    assert "diff.: to NCM, backbone features, in points, run by run on the same images." in " ".join(
+    assert "diff.: final accuracy minus that of NCM, backbone features, in points, run by run" in " ".join(
         shown.split()
     )
     assert max(map(len, shown.split("data:")[0].splitlines())) <= 80
@@ -129,3 +135,57 @@ def test_encodings_and_models_together(tmp_path: Path) -> None:
         ("simple", "averaging"),
         ("ncm", None),
     ]
+
+
+def test_the_columns_of_the_table_are_chosen_and_records_have_all(tmp_path: Path) -> None:
+    chosen = ("--model", "lda,ncm", "--metrics", "nll,calibration,learning,forward", "--no-plots")
+    shown = stream(tmp_path, *chosen).stdout
+    header = next(line for line in shown.splitlines() if line.startswith("model"))
+    assert header.split() == ["model", "NLL", "diff.", "ECE", "learn", "FWT"]
+    assert "0 by definition" in " ".join(shown.split())
+    frame = read_results(tmp_path)
+    assert {key for key in MEASURES.values() if key != "final_accuracy"} <= set(frame.columns)
+    lda, ncm = frame[frame["model"] == "lda"].iloc[0], frame[frame["model"] == "ncm"].iloc[0]
+    assert lda["negative_log_likelihood"] > 0
+    assert 0 <= lda["calibration_error"] <= 1
+    assert ncm["negative_log_likelihood"] is None
+    assert stream_error(tmp_path, "--metrics", "accuracy") == 2
+
+
+def stream_error(out: Path, *more: str) -> int:
+    return CliRunner().invoke(main, ["stream", *SMALL, "--out", str(out), *more]).exit_code
+
+
+def test_tables_of_sessions_and_domains(tmp_path: Path) -> None:
+    shown = stream(
+        tmp_path, "--benchmark", "mixed-offline", "--model", "simple,ncm", "--head", "single", "--no-plots"
+    )
+    assert "A column for each task: its accuracy after the last." in " ".join(shown.stdout.split())
+    rows_of_it = [
+        {
+            "benchmark": "fscil-cub",
+            "model": model,
+            "head": "single",
+            "encoding": None,
+            "adaptation": "none",
+            "backbone": "tiny",
+            "shots": "5-30",
+            "runs": 2,
+            "final_accuracy": {"mean": 0.4, "ci95": 0.1},
+            "accuracy_by_step": {"mean": [0.7 - 0.03 * i for i in range(11)], "ci95": None},
+            "performance_drop": 0.3,
+            "base_accuracy": 0.6,
+            "novel_accuracy": 0.2,
+            "harmonic_accuracy": 0.3,
+        }
+        for model in ("ncm", "lda")
+    ]
+    table = session_table(rows_of_it)
+    markdown = markdown_table(table)
+    assert "| model | accuracy over images after session, %, 0 |" in markdown
+    assert "| LDA, backbone features | 70.0 | 67.0 |" in markdown
+    assert "| 40.0 | 30.0 | 60.0 | 20.0 | 30.0 |" in markdown
+    console = Console(width=80, file=io.StringIO())
+    console.print(terminal_table(table))
+    assert max(map(len, console.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]
+    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]

@@ -29,6 +29,9 @@ class Scripted:
         labels[:wrong] += 1
         return labels
 
+    def log_probabilities(self, task: int, head: Head) -> None:
+        self.log.append(("probabilities", task, head))
+
     def memory_bytes(self) -> int:
         return 1000 * self.steps
 
@@ -51,6 +54,13 @@ def test_after_each_task_every_task_seen_is_scored_for_each_head() -> None:
     assert result.memory_bytes == 3000
     assert result.seconds > 0
     assert [step for step, _ in steps] == [0, 1, 2]
+    # Classes are disjoint, so that the single head cannot know a task ahead.
+    assert [(row["head"], row["forward_transfer"]) for row in result.measures] == [
+        ("single", 0.0),
+        ("multi", None),
+    ]
+    assert all(row["calibration_error"] is row["negative_log_likelihood"] is None for row in result.measures)
+    assert sum(row["count"] for row in result.confusion if row["head"] == "multi") == 3 * 12
     assert steps[1][1]["multi"] == ((12 - 2) / 12 + (12 - 3) / 12) / 2
 
 

@@ -145,6 +145,7 @@ class FeatureLearner(BaselineLearner):
         self, name: str, inputs: StreamInputs, settings: FeatureSettings, seed: int, device: torch.device
     ) -> None:
         super().__init__(name, inputs, seed, device)
+        self._settings = settings
         self._experiences = avalanche_benchmark(inputs).train_stream
         self.strategy = FeatureStrategy(
             method=name,
@@ -160,6 +161,11 @@ class FeatureLearner(BaselineLearner):
     def classifier(self) -> FeatureClassifier:
         """What was learned so far."""
         return self.strategy.features_model.classifier
+
+    @property
+    def scores_are_logits(self) -> bool:
+        """Those of LDA are, with classes of equal weight, and those of the probe."""
+        return isinstance(self._settings, ProbeSettings) or self._settings.head.kind == "discriminant"
 
     def memory_bytes(self) -> int:
         """What the classifier keeps."""

@@ -39,7 +39,26 @@ class BaselineLearner(ABC):
 
     def predict(self, task: int, head: Head) -> Tensor:
         """Class ids for the queries of `task`, in order."""
-        if not 0 <= task < self.learned:
+        allowed, scores = self._answer(task, head)
+        return self.inputs.class_ids[allowed[scores.argmax(dim=1)]]
+
+    def log_probabilities(self, task: int, head: Head) -> tuple[Tensor, Tensor] | None:
+        """Ids of the classes that compete, and N x K log probabilities; None of methods whose scores are no logits."""
+        if not self.scores_are_logits:
+            return None
+        allowed, scores = self._answer(task, head)
+        return self.inputs.class_ids[allowed], scores.double().log_softmax(dim=1)
+
+    @property
+    def scores_are_logits(self) -> bool:
+        """Whether the softmax of scores are the method's class probabilities."""
+        return False
+
+    @torch.no_grad()
+    def _answer(self, task: int, head: Head) -> tuple[Tensor, Tensor]:
+        """Columns of the K classes that compete, and scores N x K of the queries of a task."""
+        ahead = len(self.inputs.support) if head == "single" and self.learned else self.learned
+        if not 0 <= task < ahead:
             raise BadInputError(
                 f"{self.name} has learned {self.learned} tasks and cannot predict task {task}"
             )
@@ -48,13 +67,9 @@ class BaselineLearner(ABC):
         allowed = self.inputs.classes[task] if head == "multi" else self._seen(self.learned)
         queries = self.inputs.query(task)
         if len(queries) == 0:
-            return self.inputs.class_ids[:0]
-        with torch.no_grad():
-            best = [
-                self._scores(part.to(self.device), allowed).argmax(dim=1).cpu()
-                for part in torch.split(queries, _BATCH)
-            ]
-        return self.inputs.class_ids[allowed[torch.cat(best)]]
+            return allowed, torch.zeros(0, len(allowed))
+        parts = [self._scores(part.to(self.device), allowed).cpu() for part in torch.split(queries, _BATCH)]
+        return allowed, torch.cat(parts)
 
     @abstractmethod
     def memory_bytes(self) -> int:

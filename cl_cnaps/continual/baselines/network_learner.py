@@ -43,6 +43,11 @@ class NetworkLearner(BaselineLearner):
             self.model = self._new_model()
         self._strategy: Any = None
 
+    @property
+    def scores_are_logits(self) -> bool:
+        """They are: of VCL the logarithms of averaged probabilities."""
+        return True
+
     def memory_bytes(self) -> int:
         """The model's parameters and what the method keeps beside them."""
         kept = [*self.model.parameters(), *self.method.carried()]
@@ -64,7 +69,8 @@ class NetworkLearner(BaselineLearner):
 
     def _scores(self, queries: Tensor, classes_K: Tensor) -> Tensor:
         if isinstance(self.model, MeanField) and isinstance(self.settings, VclSettings):
-            return self.model.predictive(queries, classes_K, self.settings.samples, self.seed)
+            found = self.model.predictive(queries, classes_K, self.settings.samples, self.seed)
+            return found.clamp(min=torch.finfo(found.dtype).tiny).log()
         logits: Tensor = self.model(queries)
         return logits[:, classes_K]
 

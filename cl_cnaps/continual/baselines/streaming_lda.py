@@ -34,6 +34,11 @@ class StreamingLdaLearner(BaselineLearner):
             evaluator=None,
         )
 
+    @property
+    def scores_are_logits(self) -> bool:
+        """They are, with classes of equal weight."""
+        return True
+
     def memory_bytes(self) -> int:
         """Class means, counts and the covariance."""
         kept = (self.strategy.muK, self.strategy.cK, self.strategy.Sigma)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cl_cnaps.metrics.continual import accuracy_by_step
 from cl_cnaps.metrics.intervals import Array, interval95
@@ -25,6 +26,9 @@ class Panel:
     """A[run, step, task], per cent; NaN where the task had not been seen."""
     setting: str
     """Equal for panels that differ in nothing but encoding and head."""
+    confusion: tuple[list[str], NDArray[np.int64]] | None = None
+    """Classes and counts after the last step, if the record has them."""
+    classes_per_task: tuple[int, ...] = ()
 
     @property
     def n_tasks(self) -> int:
@@ -97,6 +101,8 @@ def panels_of(record: StreamView) -> list[Panel]:
             task_names=tuple(record.task_names),
             accuracy=100 * record.accuracy(summary["head"]),
             setting=config_digest(shared),
+            confusion=record.confusion(summary["head"]),
+            classes_per_task=tuple(map(len, config.get("tasks", ()))),
         )
         for summary in record.rows
     ]

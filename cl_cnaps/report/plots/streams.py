@@ -16,6 +16,7 @@ from cl_cnaps.names import HEADS
 from cl_cnaps.records.record import record_name
 from cl_cnaps.report.labels import in_order, row_name, shorten
 from cl_cnaps.report.plots.bars import bar_figure, comparison_figure
+from cl_cnaps.report.plots.confusion import confusion_figure
 from cl_cnaps.report.plots.panel import Panel, panels_of
 from cl_cnaps.report.plots.steps import step_figure
 from cl_cnaps.report.plots.style import (
@@ -31,7 +32,7 @@ from cl_cnaps.report.plots.style import (
 )
 from cl_cnaps.report.stream import StreamView
 
-KINDS = ("bars", "steps", "heatmap", "comparison")
+KINDS = ("bars", "steps", "heatmap", "comparison", "confusion")
 _MOST_NUMBERED_TASKS = 12
 _MOST_NAMED_TASKS = 20
 _NAME_WIDTH = 30
@@ -89,6 +90,7 @@ _DRAW: dict[str, Callable[[Sequence[Panel]], Figure]] = {
     "steps": step_figure,
     "heatmap": heatmap_figure,
     "comparison": comparison_figure,
+    "confusion": confusion_figure,
 }
 
 
@@ -103,7 +105,7 @@ def draw_streams(
 
     Bars: records that differ in encoding only share a grid, encodings down and heads across. Steps: records
     of one benchmark share a figure, a line each. Comparison: the models of one benchmark, a bar for each head. Heat
-    maps: one figure per record. A file is called after its
+    maps and confusions: one figure per record. A file is called after its
     kind, with benchmark, model and encoding added where the kind gives more than one figure.
     """
     _check("kind", kinds, KINDS)
@@ -125,8 +127,10 @@ def _grouped(records: Sequence[StreamView], kind: str) -> list[list[Panel]]:
     for record in records:
         for panel in panels_of(record):
             benchmark = str(panel.summary["benchmark"])
-            keys = {"bars": panel.setting, "heatmap": str(record.path), "steps": benchmark}
+            keys = {"bars": panel.setting, "heatmap": str(record.path), "confusion": str(record.path)}
             groups.setdefault(keys.get(kind, benchmark), []).append(panel)
+    if kind == "confusion":  # records made before they had such a table have none
+        groups = {key: panels for key, panels in groups.items() if panels[0].confusion is not None}
     if kind == "comparison":  # of one model there is nothing to compare
         groups = {
             key: panels

@@ -29,13 +29,11 @@ from cl_cnaps.report.labels import (
     Named,
     count,
     distinct_names,
-    duration,
     model_name,
-    percent,
     row_name,
     row_order,
-    size,
 )
+from cl_cnaps.report.stream import MEASURES, measured
 from cl_cnaps.report.view import Row
 
 _DECIDED_BY_BENCHMARK = ("benchmark", "tasks", "data_digest", "heads", "backbone_digest", "model_config")
@@ -142,47 +140,31 @@ def missing_rows(streams: Sequence[Stream]) -> list[str]:
 
 
 def _measures(streams: Sequence[Stream], names: Sequence[str]) -> Table:
-    """A row for each stream and head with all that is computed from its accuracies."""
+    """A row for each stream and head with all that is measured of it."""
     rows = []
     for stream, name in zip(streams, names, strict=True):
         link = record_link(stream.read.record)
         for summary in stream.read.rows:
-            final = summary["final_accuracy"]
-            points = [
-                number(percent(summary[key], summary[f"{key}_ci95"]), summary[key])
-                for key in ("forgetting", "backward_transfer")
-            ]
-            incremental = summary["average_incremental_accuracy"]
+            cells = [_measure(summary, measure, link) for measure in MEASURES]
             rows.append(
-                TableRow(
-                    [
-                        words(name, link),
-                        words(summary["benchmark"]),
-                        words(summary["head"]),
-                        accuracy(final["mean"], final["ci95"], link),
-                        *points,
-                        accuracy(incremental, summary["average_incremental_accuracy_ci95"], link),
-                        number(duration(summary["seconds"]), summary["seconds"]),
-                        number(size(summary["memory_bytes"]), summary["memory_bytes"]),
-                    ]
-                )
+                TableRow([words(name, link), words(summary["benchmark"]), words(summary["head"]), *cells])
             )
     return Table(
         "measures",
         "Every measure of every stream",
         [
-            Column("model", numeric=False),
-            Column("benchmark", numeric=False),
-            Column("head", numeric=False),
-            Column("final accuracy, %"),
-            Column("forgetting, points", low_is_best=True),
-            Column("backward transfer, points"),
-            Column("average incremental accuracy, %"),
-            Column("seconds", low_is_best=True),
-            Column("memory kept", low_is_best=True),
+            *(Column(title, numeric=False) for title in ("model", "benchmark", "head")),
+            *(Column(one.title, low_is_best=one.low_is_best) for one in MEASURES.values()),
         ],
         rows,
     )
+
+
+def _measure(summary: Row, name: str, link: str) -> Cell:
+    mean, half = measured(summary, name)
+    if mean is not None and MEASURES[name].title.endswith("accuracy, %"):
+        return accuracy(mean, half, link)
+    return number("" if mean is None else MEASURES[name].words(mean, half), mean)
 
 
 def _panels(streams: Sequence[Stream]) -> list[dict[str, Any]]:
