@@ -185,13 +185,25 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def sync_tree(folder: Path) -> None:
+    """Bring every file below a folder, and their names, to the disk."""
+    for place, _, files in os.walk(folder):
+        for name in files:
+            sync(Path(place) / name)
+        sync(Path(place))
+
+
 def _aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
 
 
 @functools.cache
 def _machine() -> str:
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:6]
+    """Name the machine, and the container where processes are counted apart."""
+    container = ""
+    with suppress(OSError):
+        container = str(Path("/proc/self/ns/pid").readlink())
+    return hashlib.sha256(f"{platform.node()}{container}".encode()).hexdigest()[:6]
 
 
 def _beside(parent: Path, name: str) -> Path:

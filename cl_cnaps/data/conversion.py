@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import ImageOps
 
-from cl_cnaps.data.atomic import partial_folder, write_text
+from cl_cnaps.data.atomic import partial_folder, sync, sync_tree, write_text
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.decoding import encode_png
 from cl_cnaps.data.examples import encode_example
@@ -96,7 +96,9 @@ def convert(
         )
         written.write(partial / SPEC_FILE, str(folder))
         write_text(partial / NOTE_FILE, json.dumps(_note(source, result), indent=2) + "\n")
+        sync_tree(partial)
         partial.rename(folder)
+        sync(folder.parent)
     return result
 
 

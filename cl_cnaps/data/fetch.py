@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from cl_cnaps.data.archives import unpack
-from cl_cnaps.data.atomic import partial_folder
+from cl_cnaps.data.atomic import partial_folder, sync, sync_tree
 from cl_cnaps.data.downloads import DOWNLOADS, Download
 from cl_cnaps.errors import ClCnapsError, MissingDataError
 
@@ -37,7 +37,9 @@ def fetch(name: str, root: Path) -> Path:
             base = partial / downloads.folder if downloads.within else partial
             for download in downloads.files:
                 _download(name, download, base / download.folder)
+            sync_tree(partial)
             (partial / downloads.folder).rename(target)
+            sync(root)
     except OSError as error:
         if isinstance(error, ClCnapsError):
             raise

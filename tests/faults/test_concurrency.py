@@ -16,7 +16,7 @@ import pytest
 import torch
 from data.pictures import class_folders
 
-from cl_cnaps.data import open_source, packed, packing
+from cl_cnaps.data import atomic, open_source, packed, packing
 from cl_cnaps.data.atomic import partial_file, write_text
 from cl_cnaps.data.packing import packed_folder
 from cl_cnaps.data.registered import register, registered
@@ -66,6 +66,72 @@ def test_readers_see_the_old_or_the_new(tmp_path: Path) -> None:
     writers = [FORK.Process(target=_rewrite, args=(file, letter, end)) for letter in "ab"]
     run_all([*writers, *(FORK.Process(target=_read, args=(file, end)) for _ in range(2))])
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def _replace_folder(folder: Path, letter: str, end: float) -> None:
+    while time.monotonic() < end:
+        _replace_folder_once(folder, letter)
+
+
+def _read_folder(folder: Path, end: float) -> None:
+    while time.monotonic() < end:
+        handle = os.open(folder, os.O_RDONLY)  # never missing
+        os.close(handle)
+
+
+def test_folder_is_replaced_in_one_step(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    _replace_folder(folder, "a", time.monotonic() + 0.01)
+    end = time.monotonic() + 2
+    writers = [FORK.Process(target=_replace_folder, args=(folder, letter, end)) for letter in "ab"]
+    run_all([*writers, FORK.Process(target=_read_folder, args=(folder, end))])
+    assert (folder / "one").read_text() == (folder / "two").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["record"]
+
+
+def test_folder_is_replaced_by_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "exchange", lambda _one, _other: False)
+    folder = tmp_path / "record"
+    for letter in "ab":
+        _replace_folder_once(folder, letter)
+        assert (folder / "one").read_text() == letter
+    assert [path.name for path in tmp_path.iterdir()] == ["record"]
+    folder.rename(tmp_path / ".record.old")  # as a kill between the two leaves it
+    atomic.restore(folder)
+    assert (folder / "one").read_text() == "b"
+
+
+def _replace_folder_once(folder: Path, letter: str) -> None:
+    with atomic.partial_folder(folder.parent, folder.name) as making:
+        for name in ("one", "two"):
+            (making / name).write_text(letter)
+        atomic.replace_folder(making, folder)
+
+
+def _half_write(path: Path, started: multiprocessing.SimpleQueue[str]) -> None:
+    with partial_file(path) as partial:
+        partial.write_text("half")
+        started.put(partial.name)
+        time.sleep(60)
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    started = FORK.SimpleQueue()
+    process = FORK.Process(target=_half_write, args=(tmp_path / "x", started))
+    process.start()
+    leftover = tmp_path / started.get()
+    write_text(tmp_path / "x", "new")
+    assert leftover.exists()  # its process is at work
+    process.kill()
+    process.join(timeout=60)
+    (tmp_path / ".x.0123ab-1-0123abcd.partial").write_text("of another machine, at work")
+    atomic.remove_leftovers.cache_clear()
+    write_text(tmp_path / "x", "newer")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.0123ab-1-0123abcd.partial", "x"]
+    os.utime(tmp_path / ".x.0123ab-1-0123abcd.partial", (0, 0))
+    atomic.remove_leftovers.cache_clear()
+    write_text(tmp_path / "x", "newest")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def _pack(folder: Path, packings: Path) -> None:
