@@ -31,7 +31,7 @@ from cl_cnaps.training.loading import one_by_one
 from cl_cnaps.training.log import TrainingLog
 from cl_cnaps.training.metatrain import NOT_FINITE, Ending, Watch
 from cl_cnaps.training.pretrain_recipe import PretrainRecipe
-from cl_cnaps.training.step import StepScore
+from cl_cnaps.training.step import StepScore, gradient_norm
 
 BACKBONE = "backbone.safetensors"
 
@@ -142,9 +142,7 @@ class Pretraining:
         loss = nn.functional.cross_entropy(logits, labels)
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        norm = float(
-            torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        )
+        norm = gradient_norm(self.model.parameters())
         if not math.isfinite(float(loss.detach())) or not math.isfinite(norm):
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(before[name])  # batch-norms have moved their statistics

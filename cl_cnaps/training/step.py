@@ -99,7 +99,7 @@ def train_step(
         statistics.begin_task()
         try:
             score = add_gradient(model, task.batch.to(ranks.device), training)
-            if not math.isfinite(_norm(parameters)):
+            if not math.isfinite(gradient_norm(parameters)):
                 raise NotFiniteError("the gradient is not finite")
         except NotFiniteError as error:
             bad, reason = task.index, str(error)
@@ -125,16 +125,19 @@ def train_step(
     rate = learning_rate(training, step.start)
     for group in optimiser.param_groups:
         group["lr"] = rate
-    gradient_norm = _norm(parameters)
+    total_norm = gradient_norm(parameters)
     if training.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
     optimiser.step()
     loss, accuracy = rows_TR[:, :2].mean(dim=0).tolist()
-    return StepScore(loss, accuracy, gradient_norm, rate)
+    return StepScore(loss, accuracy, total_norm, rate)
 
 
-def _norm(parameters: list[torch.nn.Parameter]) -> float:
-    return float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+def gradient_norm(parameters: Iterable[torch.nn.Parameter]) -> float:
+    """Return the norm of all gradients together."""
+    # torch.nn.utils.get_total_norm came with PyTorch 2.6
+    norms = [torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None]
+    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
 
 
 def _first_bad(index: int | None, reason: str, ranks: Ranks) -> BadTask | None:
