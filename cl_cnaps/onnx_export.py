@@ -44,8 +44,7 @@ class MahalanobisHead(nn.Module):
         self.register_buffer("basis_DR", basis_DR.float())
         self.register_buffer("means_K1R", ((means_KD - centre_D) @ basis_DR)[:, None].float())
         self.register_buffer("inverse_KRR", inverse_KRR.mT.float().contiguous())
-        floor_K = torch.zeros_like(gaussians.counts_K) if gaussians.floor_K is None else gaussians.floor_K
-        self.register_buffer("floors_K", (gaussians.beta + floor_K).float())
+        self.identity = gaussians.identity
 
     def forward(self, features_ND: Tensor) -> Tensor:
         """Logits N x K."""
@@ -54,7 +53,7 @@ class MahalanobisHead(nn.Module):
         inside_NR = centred_ND @ basis_DR
         outside_N1 = (centred_ND - inside_NR @ basis_DR.T).square().sum(dim=1, keepdim=True)
         y_KNR = (inside_NR - self.get_buffer("means_K1R")) @ self.get_buffer("inverse_KRR")
-        return -(y_KNR.square().sum(dim=2).T + outside_N1 / self.get_buffer("floors_K"))
+        return -(y_KNR.square().sum(dim=2).T + outside_N1 / self.identity)
 
 
 class EuclideanHead(nn.Module):

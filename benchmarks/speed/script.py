@@ -12,7 +12,7 @@ from benchmarks.speed.figures import Figure
 from benchmarks.speed.machine import load, warnings_about
 from cl_cnaps.torch_setup import set_up_torch
 
-NAMES = ("head", "embed", "stream", "loading", "growth", "evaluate", "metatrain", "profile")
+NAMES = ("head", "classes", "embed", "stream", "loading", "growth", "evaluate", "metatrain", "profile")
 """Each is a module of this package with a function `measure`."""
 
 

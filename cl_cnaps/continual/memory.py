@@ -6,7 +6,7 @@ The memory is a value: learning returns a new one, so evaluating cannot change i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -135,7 +135,12 @@ class ClassMemory:
         means_KD = torch.cat([group.gaussians.means_KD for group in self.groups])
         total = counts_K.sum()
         between_KD = counts_K.sqrt()[:, None] * (means_KD - (counts_K / total) @ means_KD)
-        return Scatter(at_most_width(torch.cat([self.within_RD, between_KD])), total)
+        floors = [group.statistics.floor_K for group in self.groups if group.statistics is not None]
+        reduced = [floor.sum() for floor in floors if floor is not None]
+        rows_RD = at_most_width(torch.cat([self.within_RD, between_KD]))
+        if not reduced:
+            return Scatter(rows_RD, total)
+        return Scatter(rows_RD, total, torch.stack(reduced).sum(), self.within_RD)
 
     def statistics(self, keys: Sequence[ClassKey]) -> Statistics:
         """Support statistics of some classes side by side, in the order given."""
@@ -159,19 +164,14 @@ class ClassMemory:
         return join(parts).select(order)
 
     def nbytes(self) -> int:
-        """Memory taken; rows that groups share are counted once."""
-        seen: dict[int, int] = {}
-        total = 0
+        """Memory taken; what groups share, or a group holds twice, is counted once."""
+        held: list[Any] = [self.within_RD]
         for group in self.groups:
-            shared = sum(rows.numel() * rows.element_size() for rows in group.gaussians.shared)
-            total += group.gaussians.nbytes() - shared
-            total += 0 if group.statistics is None else group.statistics.nbytes()
-            seen.update(
-                {rows.data_ptr(): rows.numel() * rows.element_size() for rows in group.gaussians.shared}
-            )
-        pooled = self.within_RD
-        total += 0 if pooled is None else pooled.numel() * pooled.element_size()
-        return total + sum(seen.values())
+            for part in (group.gaussians, group.statistics):
+                values = [] if part is None else [getattr(part, one.name) for one in fields(part)]
+                held += [one for value in values for one in (value if isinstance(value, tuple) else [value])]
+        tensors = {tensor.data_ptr(): tensor for tensor in held if isinstance(tensor, Tensor)}
+        return sum(tensor.nbytes for tensor in tensors.values())
 
     # In and out of plain values, so that a state dict can hold the memory and weights_only loading can read it.
 
@@ -220,9 +220,13 @@ def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:
             break
         assert first.statistics is not None
         assert last.statistics is not None
-        gaussians = concatenate([first.gaussians, last.gaussians])
-        joined = ClassGroup(first.keys + last.keys, gaussians, join([first.statistics, last.statistics]))
-        groups = [*groups[:-2], joined]
+        statistics = join([first.statistics, last.statistics])
+        gaussians = replace(
+            concatenate([first.gaussians, last.gaussians]),
+            counts_K=statistics.counts_K,
+            means_KD=statistics.means_KD,
+        )
+        groups = [*groups[:-2], ClassGroup(first.keys + last.keys, gaussians, statistics)]
     return groups
 
 

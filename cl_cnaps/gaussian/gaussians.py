@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ checkpoints give the authors' logits.
 
 @dataclass(frozen=True)
 class Gaussians:
-    """K classes: mean mu_k and Q_k = (beta + floor_k) I + own_k^T own_k + sum_t w_kt shared_t^T shared_t."""
+    """K classes: mean mu_k and Q_k = (beta + floor) I + own_k^T own_k + sum_t w_kt shared_t^T shared_t."""
 
     counts_K: Tensor
     means_KD: Tensor
@@ -53,7 +53,7 @@ class Gaussians:
     shared_weight_KT: Tensor
     beta: float
     floor_K: Tensor | None = None
-    """None where no scatter was reduced."""
+    """Whose mean by count is `floor`; None where no scatter was reduced. Kept for each class, so that merging is exact."""
 
     @property
     def n_classes(self) -> int:
@@ -158,12 +158,18 @@ class Gaussians:
             self.beta,
         )
 
+    @property
+    def identity(self) -> float:
+        """The multiple of the identity in every Q_k: what was left out is given to all classes alike."""
+        if self.floor_K is None:
+            return self.beta
+        return self.beta + float((self.counts_K * self.floor_K).sum() / self.counts_K.sum())
+
     def covariance_DD(self, k: int) -> Tensor:
         """Q_k as a matrix: for looking at one class, not for computing with many."""
         own = self.rows_RD[self.row_class_R == k]
         own = own.to(self.means_KD.dtype)
-        floor = self.beta if self.floor_K is None else self.beta + self.floor_K[k]
-        q = own.T @ own + floor * torch.eye(self.width, dtype=own.dtype, device=own.device)
+        q = own.T @ own + self.identity * torch.eye(self.width, dtype=own.dtype, device=own.device)
         for weight, part in zip(self.shared_weight_KT[k], self.shared, strict=True):
             q = q + weight * (part.T @ part)
         return q
@@ -226,22 +232,38 @@ def estimate(
         )
 
     own_K, shared_K = lambda_K * class_norm_K, (1 - lambda_K) * task_norm
+    rest = _rest(counts_K, scatter, own_K, shared_K)
     return Gaussians(
         counts_K,
         statistics.means_KD,
         rows_RD * own_K.sqrt()[row_class_R][:, None],
         row_class_R,
-        (task_rows,),
-        shared_K[:, None],
+        (task_rows, *rest.shared),
+        torch.cat([shared_K[:, None], rest.weight_KT], dim=1),
         beta,
-        _floors(statistics, scatter, own_K, shared_K),
+        rest.floor_K,
     )
 
 
-def _floors(statistics: Statistics, scatter: Scatter, own_K: Tensor, shared_K: Tensor) -> Tensor | None:
-    """What Q_k has of the identity beside beta, under these weights of the class's scatter and of the shared one."""
-    own = None if statistics.floor_K is None else own_K * statistics.floor_K
-    return plus(own, None if scatter.floor is None else shared_K * scatter.floor)
+class _Rest(NamedTuple):
+    """What Q_k has in place of the directions that were left out of reduced scatters."""
+
+    shared: tuple[Tensor, ...]
+    weight_KT: Tensor
+    floor_K: Tensor | None
+
+
+def _rest(counts_K: Tensor, scatter: Scatter, own_K: Tensor, shared_K: Tensor) -> _Rest:
+    """A part of the classes' summed scatter where it is known, else of the identity, by weights of own and shared."""
+    nothing_K0 = counts_K.new_zeros(len(counts_K), 0)
+    if scatter.floor is None:
+        return _Rest((), nothing_K0, None)
+    level_K = own_K * counts_K * (scatter.floor / scatter.total)
+    if scatter.within_RD is None:
+        return _Rest((), nothing_K0, level_K + shared_K * scatter.floor)
+    trace = scatter.within_RD.square().sum()
+    weight_K = level_K * (scatter.within_RD.shape[1] / trace.clamp_min(torch.finfo(trace.dtype).tiny))
+    return _Rest((scatter.within_RD,), weight_K[:, None], None)
 
 
 def estimate_weighted(
@@ -257,15 +279,16 @@ def estimate_weighted(
     scatter = scatter or statistics.scatter
     counts_K, (own, shared) = statistics.counts_K, weights
     scale_K = (own / counts_K).sqrt() if bool(own > 0) else torch.zeros_like(counts_K)
+    rest = _rest(counts_K, scatter, scale_K.square(), (shared / scatter.total).expand_as(counts_K))
     return Gaussians(
         counts_K,
         statistics.means_KD,
         statistics.rows_RD * scale_K[statistics.row_class_R][:, None],
         statistics.row_class_R,
-        (scatter.rows_RD * (shared / scatter.total).sqrt(),),
-        torch.ones_like(counts_K)[:, None],
+        (scatter.rows_RD * (shared / scatter.total).sqrt(), *rest.shared),
+        torch.cat([torch.ones_like(counts_K)[:, None], rest.weight_KT], dim=1),
         1.0,
-        _floors(statistics, scatter, scale_K.square(), (shared / scatter.total).expand_as(counts_K)),
+        rest.floor_K,
     )
 
 

@@ -9,9 +9,6 @@ the dense form is taken instead.
     y^T Q_k^-1 y = y^T B^-1 y - |L_k^-1 own_k B^-1 y|^2,   L_k L_k^T = I + own_k B^-1 own_k^T
     log |Q_k| = log |B| + log |L_k L_k^T|
 
-Classes that share rows but not the multiple of the identity, as reduced ones, are solved in the eigenbasis of the
-shared scatter, where every base is diagonal.
-
 The difference in the second line loses as many digits as own_k is larger than B, and the factor of B as many as B is
 larger than beta. Where float32 has not so many to lose, everything is done again in float64.
 """
@@ -95,8 +92,6 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Soluti
         return Solution(query_QD.new_zeros(query_QD.shape[0], 0), query_QD.new_zeros(0))
     rows = OwnRows(gaussians.rows_RD, gaussians.row_class_R, gaussians.n_classes)
     groups = _groups(gaussians)
-    if len(groups) > 1 and gaussians.floor_K is not None and len(gaussians.shared) <= 1:
-        return _solve_spectral(gaussians, rows, query_QD, dtype)
     grams: dict[tuple[int, bool], Tensor] = {}
     parts = []
     for classes in groups:
@@ -114,8 +109,6 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Soluti
 def _groups(gaussians: Gaussians) -> list[Tensor]:
     """Classes that have the same base, and so are solved together."""
     weights = gaussians.shared_weight_KT
-    if gaussians.floor_K is not None:
-        weights = torch.cat([weights, gaussians.floor_K[:, None]], dim=1)
     every = torch.arange(gaussians.n_classes, device=weights.device)
     if not weights.shape[1]:  # nothing shared: beta I is everyone's base
         return [every]
@@ -198,7 +191,7 @@ def _base(
     dtype = dtype if dense else torch.float64
     size = gaussians.width if dense else rank
     identity = torch.eye(size, dtype=dtype, device=weights.device)
-    beta = gaussians.beta + (0.0 if gaussians.floor_K is None else float(gaussians.floor_K[k]))
+    beta = gaussians.identity
 
     def gram_of(t: int) -> Tensor:
         if (t, dense) in grams:
@@ -213,7 +206,7 @@ def _base(
         matrix = beta * identity
         for t in parts:
             matrix = matrix + weights[t].to(dtype) * gram_of(t)
-        _check_digits(matrix, beta)
+        check_digits(matrix, beta)
         return _Base(factorise(matrix), None, beta)
     if len(parts) == 1:
         t = parts[0]
@@ -258,91 +251,10 @@ def _solve_group(means_KD: Tensor, rows: OwnRows, classes: Tensor, base: _Base, 
     return Solution(to_base - corrections_KQ.T, of_base_K + gains_K)
 
 
-def _solve_spectral(gaussians: Gaussians, rows: OwnRows, query_QD: Tensor, dtype: torch.dtype) -> Solution:
-    """Distances where every class has a base of its own, (beta + floor_k) I + w_k shared^T shared."""
-    basis = Eigenbasis.of(gaussians.shared[0] if gaussians.shared else None, gaussians.means_KD, dtype)
-    assert gaussians.floor_K is not None
-    floors_K = gaussians.beta + gaussians.floor_K.to(dtype)
-    weights_K = gaussians.shared_weight_KT[:, 0].to(dtype) if gaussians.shared else torch.zeros_like(floors_K)
-    centre_D = gaussians.means_KD.mean(dim=0)
-    means_KE = basis.map((gaussians.means_KD - centre_D).to(dtype))
-    query_QE = basis.map((query_QD - centre_D).to(dtype))
-    rank = max(1, rows.longest(torch.arange(gaussians.n_classes, device=floors_K.device)))
-    step = max(1, _CHUNK // (rank * max(query_QE.shape)))
-    distances, determinants = [], []
-    for classes in torch.split(torch.arange(gaussians.n_classes, device=floors_K.device), step):
-        base = basis.bases(floors_K[classes], weights_K[classes], rows.block(classes, rank))
-        distances.append(base.distances(query_QE, means_KE[classes]))
-        determinants.append(base.log_determinants_K)
-    return Solution(torch.cat(distances).T, torch.cat(determinants))
-
-
-@dataclass(frozen=True)
-class Eigenbasis:
-    """The eigenvectors of a shared scatter: a base a I + b scatter is diagonal in it, whatever a and b are."""
-
-    values_D: Tensor
-    vectors_DD: Tensor | None
-    """None where nothing is shared, and any basis will do."""
-
-    @staticmethod
-    def of(shared_RD: Tensor | None, like: Tensor, dtype: torch.dtype) -> Eigenbasis:
-        """The basis of shared rows, if any; otherwise that of vectors like the ones given."""
-        if shared_RD is None:
-            return Eigenbasis(torch.zeros(like.shape[1], dtype=dtype, device=like.device), None)
-        values_D, vectors_DD = torch.linalg.eigh(gram(shared_RD.to(dtype)))
-        return Eigenbasis(values_D.clamp_min(0), vectors_DD)
-
-    def map(self, vectors: Tensor) -> Tensor:
-        """Coordinates in this basis, ... x D."""
-        return vectors if self.vectors_DD is None else vectors @ self.vectors_DD
-
-    def bases(self, floors_K: Tensor, weights_K: Tensor, rows_KPD: Tensor) -> ClassBases:
-        """Factor the Q_k of classes with these multiples of the identity and of the scatter, and rows of their own."""
-        diagonal_KD = floors_K[:, None] + weights_K[:, None] * self.values_D
-        if diagonal_KD.dtype != torch.float64 and bool(
-            (diagonal_KD.amax(dim=1) > _LOSS_IN_FLOAT32 * floors_K).any()
-        ):
-            raise PrecisionError
-        rows_KPE = self.map(rows_KPD.to(diagonal_KD.dtype))
-        solved_KPE = rows_KPE / diagonal_KD[:, None]
-        gram_KPP = solved_KPE @ rows_KPE.mT
-        _check_digits(gram_KPP, 1.0)
-        identity = torch.eye(gram_KPP.shape[-1], dtype=gram_KPP.dtype, device=gram_KPP.device)
-        return ClassBases(diagonal_KD, solved_KPE, factorise(identity + gram_KPP))
-
-
-@dataclass(frozen=True)
-class ClassBases:
-    """Q_k of some classes in an eigenbasis: a diagonal, and the class's own rows as a low-rank update of it."""
-
-    diagonal_KD: Tensor
-    solved_KPE: Tensor
-    """Rows times the inverse of the diagonal."""
-    factor_KPP: Tensor
-
-    @property
-    def log_determinants_K(self) -> Tensor:
-        """log |Q_k|."""
-        return self.diagonal_KD.log().sum(dim=1) + log_determinants(self.factor_KPP)
-
-    def distances(self, query_QE: Tensor, means_KE: Tensor) -> Tensor:
-        """Squared distances K x Q of queries to means, all in the eigenbasis."""
-        inverse_KD = 1 / self.diagonal_KD
-        solved_KE = means_KE * inverse_KD
-        to_base_KQ = (
-            inverse_KD @ query_QE.square().T
-            - 2 * solved_KE @ query_QE.T
-            + (solved_KE * means_KE).sum(dim=1, keepdim=True)
-        )
-        projected_KPQ = self.solved_KPE @ query_QE.T - self.solved_KPE @ means_KE[..., None]
-        return to_base_KQ - (inverses(self.factor_KPP) @ projected_KPQ).square().sum(dim=1)
-
-
 def _correction(rows_KPE: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> tuple[Tensor, Tensor]:
     """What a class's own rows, mapped, take off the distance in the base, K x Q, and add to its log-determinant, K."""
     gram_KPP = rows_KPE @ base.signed(rows_KPE).mT
-    _check_digits(gram_KPP, 1.0)
+    check_digits(gram_KPP, 1.0)
     identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
     projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
     factor_KPP = factorise(identity + gram_KPP)
@@ -355,14 +267,14 @@ def _dense(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> tuple[Tensor
     |M^-1 y|^2 with M M^T = I + rows^T rows in the base's metric.
     """
     gram_KEE = rows_KPE.mT @ rows_KPE
-    _check_digits(gram_KEE, 1.0)
+    check_digits(gram_KEE, 1.0)
     identity = torch.eye(gram_KEE.shape[-1], dtype=rows_KPE.dtype, device=rows_KPE.device)
     y_KEQ = (query_QE - means_KE[:, None]).mT
     factor_KEE = factorise(identity + gram_KEE)
     return solve_lower(factor_KEE, y_KEQ).square().sum(dim=1), log_determinants(factor_KEE)
 
 
-def _check_digits(matrices: Tensor, floor: float) -> None:
+def check_digits(matrices: Tensor, floor: float) -> None:
     """Refuse float32 for matrices whose largest eigenvalue may be too far above `floor`."""
     if matrices.dtype == torch.float64 or not matrices.numel():
         return

@@ -62,7 +62,8 @@ class DenseRefit:
         )
         everything = torch.cat([rows_NR, counts_K.sqrt()[:, None] * means_KR, query_QR])
         norm = total - 1 if normaliser == "released-transductive" else total
-        floor_K = torch.zeros_like(counts_K) if support.floor_K is None else support.floor_K.to(counts_K)
+        levelled = support.levelled().floor_K
+        floor_K = torch.zeros_like(counts_K) if levelled is None else levelled.to(counts_K)
         return DenseRefit(
             counts_K,
             means_KR,

@@ -3,11 +3,11 @@
 Candidates are the classes with the nearest means in the space whitened by the covariance of all classes; their
 distances are those of `mahalanobis`, computed for pairs of a query and a candidate:
 
-    Q_k = a_k I + b_k S + own_k^T own_k,   G_k = a_k I + b_k S,   y = z - mu_k
-    y^T Q_k^-1 y = y^T G_k^-1 y - |L_k^-1 own_k G_k^-1 y|^2,   L_k L_k^T = I + own_k G_k^-1 own_k^T
+    Q_k = B_k + own_k^T own_k,   y = z - mu_k
+    y^T Q_k^-1 y = y^T B_k^-1 y - |L_k^-1 own_k B_k^-1 y|^2,   L_k L_k^T = I + own_k B_k^-1 own_k^T
 
-What of this depends on the class alone is computed once. G_k^-1 z depends on both, but on the class only by
-t = a_k / b_k: b_k G_k^-1 z = (t I + S)^-1 z is computed for a few t, and interpolated in log t at Chebyshev points.
+What of this depends on the class alone is computed once. The base B_k = A + u_k E depends on the class only by
+u_k = 1 / (n_k + 1), see `Pencil`: B^-1 z is computed for a few u, and interpolated in log u at Chebyshev points.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
-from cl_cnaps.gaussian.cholesky import PrecisionError, inverses
-from cl_cnaps.gaussian.mahalanobis import Eigenbasis, OwnRows
-from cl_cnaps.gaussian.statistics import Scatter, Statistics, join_floors
+from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, gram, inverses, solve_rows
+from cl_cnaps.gaussian.mahalanobis import OwnRows, check_digits
+from cl_cnaps.gaussian.statistics import Scatter, Statistics
 
 _AT_ONCE = 512
 """Classes that are factored together, and queries that are answered together."""
@@ -63,22 +63,21 @@ class Shortlist:
     """Number of the first class of each part."""
     rank: int
     centre_D: Tensor
-    basis: Eigenbasis
-    log_t_M: Tensor
+    pencil: Pencil
+    log_u_M: Tensor
     """Where the inverse is computed."""
     own_K: Tensor
-    """Weight of the class's scatter in Q_k."""
-    shared_K: Tensor
-    """b_k."""
+    """u_k, which is also the weight of the class's scatter in Q_k."""
     mixing_KM: Tensor
     """Interpolation weights of each class."""
     inverse_KPP: Tensor
     """L_k^-1."""
     projected_KP: Tensor
-    """own_k G_k^-1 mu_k."""
+    """own_k B_k^-1 mu_k."""
     squares_K: Tensor
-    """mu_k^T G_k^-1 mu_k."""
+    """mu_k^T B_k^-1 mu_k."""
     whiten_D: Tensor
+    """Scales vectors for the search, in the coordinates of the pencil."""
     search: TorchSearch | FaissSearch
 
     @staticmethod
@@ -117,13 +116,11 @@ class Shortlist:
         return Candidates(classes_QS, check_finite(logits_QS, "the Mahalanobis distance"))
 
     def _nearest(self, query_QD: Tensor) -> Candidates:
-        query_QE = self.basis.map(query_QD - self.centre_D)
+        query_QE = self.pencil.map(query_QD - self.centre_D)
         classes_QS = self.search.nearest(query_QE * self.whiten_D, self.candidates)
-        inverse_MD = 1 / (self.log_t_M.exp()[:, None] + self.basis.values_D)
-        squares_QM = query_QE.square() @ inverse_MD.T
-        vectors = self.basis.vectors_DD
-        assert vectors is not None
-        solved_QMD = (query_QE[:, None] * inverse_MD) @ vectors.T
+        inverse_ME = 1 / self.pencil.diagonals(self.log_u_M.exp())
+        squares_QM = query_QE.square() @ inverse_ME.T
+        solved_QMD = self.pencil.map_back(query_QE[:, None] * inverse_ME)
         rows = [OwnRows(part.rows_RD, part.row_class_R, part.n_classes) for part in self.parts]
         logits = [
             self._logits(rows, classes_S, solved_MD, squares_M)
@@ -136,20 +133,17 @@ class Shortlist:
     ) -> Tensor:
         """Logits of one query and its candidates, S."""
         part_S = torch.searchsorted(self.offsets, classes_S, right=True) - 1
-        mixing_SM, shared_S = self.mixing_KM[classes_S], self.shared_K[classes_S]
+        mixing_SM = self.mixing_KM[classes_S]
         means_SM = torch.empty_like(mixing_SM)
         rows_SPM = mixing_SM.new_empty(len(classes_S), self.rank, mixing_SM.shape[1])
         for number in sorted(set(part_S.tolist())):
             here = torch.nonzero(part_S == number).flatten()
             local = classes_S[here] - self.offsets[number]
             means_SM[here] = (self.parts[number].means_KD[local] - self.centre_D) @ solved_MD.T
-            block_SPD = rows[number].block(local, self.rank).to(mixing_SM.dtype)
-            rows_SPM[here] = block_SPD @ solved_MD.T
-        to_base_S = ((squares_M - 2 * means_SM) * mixing_SM).sum(dim=1) / shared_S + self.squares_K[classes_S]
-        scale_S = self.own_K[classes_S].sqrt() / shared_S
-        projected_SP = (rows_SPM @ mixing_SM[..., None])[..., 0] * scale_S[:, None] - self.projected_KP[
-            classes_S
-        ]
+            rows_SPM[here] = rows[number].block(local, self.rank).to(mixing_SM.dtype) @ solved_MD.T
+        to_base_S = ((squares_M - 2 * means_SM) * mixing_SM).sum(dim=1) + self.squares_K[classes_S]
+        projected_SP = (rows_SPM @ mixing_SM[..., None])[..., 0] * self.own_K[classes_S].sqrt()[:, None]
+        projected_SP = projected_SP - self.projected_KP[classes_S]
         inside_SP = (self.inverse_KPP[classes_S] @ projected_SP[..., None])[..., 0]
         return inside_SP.square().sum(dim=1) - to_base_S
 
@@ -161,64 +155,100 @@ class Shortlist:
 
     def nbytes(self) -> int:
         """Memory that is taken beside the classes' statistics."""
-        parts = (
-            self.inverse_KPP,
-            self.projected_KP,
-            self.squares_K,
-            self.mixing_KM,
-            self.own_K,
-            self.shared_K,
-        )
-        vectors = 0 if self.basis.vectors_DD is None else self.basis.vectors_DD.nbytes
-        return sum(part.nbytes for part in parts) + vectors + self.search.nbytes
+        parts = (self.inverse_KPP, self.projected_KP, self.squares_K, self.mixing_KM, self.own_K)
+        return sum(part.nbytes for part in parts) + self.search.nbytes
+
+
+@dataclass(frozen=True)
+class Pencil:
+    """Bases A + u E of classes with any number of images, made diagonal together: C^-1 B C^-T = 1 + u e.
+
+    A = beta I + C and E = S / N - C, where S / N is the covariance of all images and C what all classes have in place of
+    directions that were left out of their scatters.
+    """
+
+    factor_DD: Tensor
+    vectors_DD: Tensor
+    values_D: Tensor
+    """e, each above -1."""
+
+    @staticmethod
+    def of(scatter: Scatter, beta: float, dtype: torch.dtype) -> Pencil:
+        """The pencil of a scatter, with the classes' covariances as in `estimate`."""
+        covariance_DD = gram(scatter.rows_RD.to(dtype)) / scatter.total
+        identity_DD = torch.eye(len(covariance_DD), dtype=dtype, device=covariance_DD.device)
+        rest_DD = torch.zeros_like(covariance_DD)
+        if scatter.floor is not None:
+            level = (scatter.floor / scatter.total).to(dtype)
+            covariance_DD = covariance_DD + (0 if scatter.within_RD is not None else level) * identity_DD
+            shape_DD = identity_DD if scatter.within_RD is None else gram(scatter.within_RD.to(dtype))
+            rest_DD = shape_DD * (level * len(shape_DD) / shape_DD.trace())
+        first_DD = beta * identity_DD + rest_DD
+        check_digits(first_DD + covariance_DD, beta)
+        factor_DD = factorise(first_DD)
+        middle_DD = solve_rows(factor_DD, solve_rows(factor_DD, covariance_DD - rest_DD).T)
+        values_D, vectors_DD = torch.linalg.eigh((middle_DD + middle_DD.T) / 2)
+        return Pencil(factor_DD, vectors_DD, values_D)
+
+    def map(self, vectors: Tensor) -> Tensor:
+        """Coordinates in which every base is diagonal, ... x D."""
+        flat = vectors.reshape(-1, vectors.shape[-1])
+        return (solve_rows(self.factor_DD, flat) @ self.vectors_DD).reshape(vectors.shape)
+
+    def map_back(self, mapped: Tensor) -> Tensor:
+        """The transpose of `map`: from coordinates over a diagonal to the inverse of the base times the vector."""
+        flat = mapped.reshape(-1, mapped.shape[-1]) @ self.vectors_DD.T
+        solved: Tensor = torch.linalg.solve_triangular(self.factor_DD, flat, upper=False, left=False)
+        return solved.reshape(mapped.shape)
+
+    def diagonals(self, u_K: Tensor) -> Tensor:
+        """The bases of classes as diagonals, K x D."""
+        return 1 + u_K[:, None] * self.values_D
 
 
 def _build(
     parts: Sequence[Statistics], scatter: Scatter, candidates: int, beta: float, dtype: torch.dtype
 ) -> Shortlist:
-    counts_K = torch.cat([part.counts_K for part in parts]).to(dtype)
-    own_K, shared_K = 1 / (counts_K + 1), 1 / ((counts_K + 1) * scatter.total)
-    floor_K = join_floors([part.floor_K for part in parts], [part.counts_K for part in parts])
-    floors_K = torch.full_like(own_K, beta) if floor_K is None else beta + own_K * floor_K
-    if scatter.floor is not None:
-        floors_K = floors_K + shared_K * scatter.floor
-    basis = Eigenbasis.of(scatter.rows_RD, parts[0].means_KD, dtype)
-    centre_D = torch.stack([part.means_KD.sum(dim=0) for part in parts]).to(dtype).sum(dim=0) / len(counts_K)
-    log_t_K = (floors_K / shared_K).log()
-    log_t_M = _chebyshev_points(log_t_K)
+    own_K = 1 / (torch.cat([part.counts_K for part in parts]).to(dtype) + 1)
+    pencil = Pencil.of(scatter, beta, dtype)
+    centre_D = torch.stack([part.means_KD.sum(dim=0) for part in parts]).to(dtype).sum(dim=0) / len(own_K)
+    log_u_M = _chebyshev_points(own_K.log())
     own_rows = [OwnRows(part.rows_RD, part.row_class_R, part.n_classes) for part in parts]
     rank = max(1, *(rows.longest(_numbers(part)) for rows, part in zip(own_rows, parts, strict=True)))
+    identity_PP = torch.eye(rank, dtype=dtype, device=own_K.device)
     inverse, projected, squares, offset = [], [], [], 0
     for part, rows in zip(parts, own_rows, strict=True):
         for classes in torch.split(_numbers(part), _AT_ONCE):
-            here = classes + offset
-            block_KPD = rows.block(classes, rank).to(dtype) * own_K[here].sqrt()[:, None, None]
-            bases = basis.bases(floors_K[here], shared_K[here], block_KPD)
-            means_KE = basis.map(part.means_KD[classes].to(dtype) - centre_D)
-            inverse.append(inverses(bases.factor_KPP))
-            projected.append((bases.solved_KPE @ means_KE[..., None])[..., 0])
-            squares.append((means_KE.square() / bases.diagonal_KD).sum(dim=1))
+            u_K = own_K[classes + offset]
+            diagonal_KE = pencil.diagonals(u_K)
+            rows_KPE = pencil.map(rows.block(classes, rank).to(dtype) * u_K.sqrt()[:, None, None])
+            solved_KPE = rows_KPE / diagonal_KE[:, None]
+            means_KE = pencil.map(part.means_KD[classes].to(dtype) - centre_D)
+            gram_KPP = solved_KPE @ rows_KPE.mT
+            check_digits(gram_KPP, 1.0)
+            inverse.append(inverses(factorise(identity_PP + gram_KPP)))
+            projected.append((solved_KPE @ means_KE[..., None])[..., 0])
+            squares.append((means_KE.square() / diagonal_KE).sum(dim=1))
         offset += part.n_classes
-    whiten_D = (log_t_K.median().exp() + basis.values_D).rsqrt()
+    whiten_D = pencil.diagonals(own_K.median()[None])[0].rsqrt()
     search: TorchSearch | FaissSearch = TorchSearch()
-    if find_spec("faiss") is not None and counts_K.device.type == "cpu":
-        sample = torch.cat([part.means_KD[:: max(1, len(counts_K) // _SAMPLE)] for part in parts])
-        search = FaissSearch(basis.map(sample.to(dtype) - centre_D) * whiten_D, len(counts_K))
+    if find_spec("faiss") is not None and own_K.device.type == "cpu":
+        sample = torch.cat([part.means_KD[:: max(1, len(own_K) // _SAMPLE)] for part in parts])
+        search = FaissSearch(pencil.map(sample.to(dtype) - centre_D) * whiten_D, len(own_K))
     for part in parts:
         for means_KD in torch.split(part.means_KD, 1 << 14):
-            search.add(basis.map(means_KD.to(dtype) - centre_D) * whiten_D)
-    offsets = torch.tensor([0, *(part.n_classes for part in parts[:-1])], device=counts_K.device)
+            search.add(pencil.map(means_KD.to(dtype) - centre_D) * whiten_D)
+    offsets = torch.tensor([0, *(part.n_classes for part in parts[:-1])], device=own_K.device)
     return Shortlist(
-        min(candidates, len(counts_K)),
+        min(candidates, len(own_K)),
         tuple(parts),
         torch.cumsum(offsets, 0),
         rank,
         centre_D,
-        basis,
-        log_t_M,
+        pencil,
+        log_u_M,
         own_K,
-        shared_K,
-        _interpolation(log_t_K, log_t_M),
+        _interpolation(own_K.log(), log_u_M),
         torch.cat(inverse),
         torch.cat(projected),
         torch.cat(squares),
@@ -289,23 +319,24 @@ def _array(vectors: Tensor) -> Any:
     return vectors.float().contiguous().cpu().numpy()
 
 
-def _chebyshev_points(log_t_K: Tensor) -> Tensor:
-    """Points in the range of log t, as many as the accuracy needs.
+def _chebyshev_points(log_u_K: Tensor) -> Tensor:
+    """Points in the range of log u, as many as the accuracy needs.
 
-    1 / (e^x + s) has its nearest poles at a distance of pi from the real line, for any s: the Bernstein ellipse through
-    them bounds the error.
+    1 / (1 + u e) has its poles at a distance of pi from the real line where e > 0, and above u = 1 where -1 < e < 0: the
+    Bernstein ellipse through the nearest bounds the error.
     """
-    low, high = float(log_t_K.min()), float(log_t_K.max())
+    low, high = float(log_u_K.min()), float(log_u_K.max())
     half = (high - low) / 2
     if half < _ACCURACY:
-        return log_t_K.new_tensor([low])
-    growth = math.pi / half + math.hypot(math.pi / half, 1)
+        return log_u_K.new_tensor([low])
+    above = -(low + high) / 2 / half
+    growth = min(math.pi / half + math.hypot(math.pi / half, 1), above + math.sqrt(above**2 - 1))
     number = 1 + math.ceil(-math.log(_ACCURACY) / math.log(growth))
     angles = [math.pi * (2 * i + 1) / (2 * number) for i in range(number)]
-    return log_t_K.new_tensor([(low + high) / 2 + half * math.cos(angle) for angle in angles])
+    return log_u_K.new_tensor([(low + high) / 2 + half * math.cos(angle) for angle in angles])
 
 
-def _interpolation(log_t_K: Tensor, points_M: Tensor) -> Tensor:
+def _interpolation(log_u_K: Tensor, points_M: Tensor) -> Tensor:
     """Weights K x M of the values at the points, by the barycentric formula."""
     points_M = points_M.double()
     number = len(points_M)
@@ -313,8 +344,8 @@ def _interpolation(log_t_K: Tensor, points_M: Tensor) -> Tensor:
     weights_M = torch.sin(angles_M) * torch.where(
         torch.arange(number, device=points_M.device) % 2 == 0, 1.0, -1.0
     )
-    offsets_KM = log_t_K.double()[:, None] - points_M
+    offsets_KM = log_u_K.double()[:, None] - points_M
     at_KM = offsets_KM == 0
     terms_KM = weights_M / offsets_KM.where(~at_KM, torch.ones_like(offsets_KM))
     mixing_KM = terms_KM / terms_KM.sum(dim=1, keepdim=True)
-    return mixing_KM.where(~at_KM.any(dim=1, keepdim=True), at_KM.double()).to(log_t_K.dtype)
+    return mixing_KM.where(~at_KM.any(dim=1, keepdim=True), at_KM.double()).to(log_u_K.dtype)
