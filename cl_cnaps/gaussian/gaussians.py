@@ -53,7 +53,7 @@ class Gaussians:
     shared_weight_KT: Tensor
     beta: float
     floor_K: Tensor | None = None
-    """Whose mean by count is `floor`; None where no scatter was reduced. Kept for each class, so that merging is exact."""
+    """`floor` is their mean by count; None where no scatter was reduced. Kept by class, so that merging is exact."""
 
     @property
     def n_classes(self) -> int:
@@ -262,7 +262,7 @@ def _rest(counts_K: Tensor, scatter: Scatter, own_K: Tensor, shared_K: Tensor) -
     if scatter.within_RD is None:
         return _Rest((), nothing_K0, level_K + shared_K * scatter.floor)
     trace = scatter.within_RD.square().sum()
-    weight_K = level_K * (scatter.within_RD.shape[1] / trace.clamp_min(torch.finfo(trace.dtype).tiny))
+    weight_K = level_K * scatter.within_RD.shape[1] / trace.clamp_min(torch.finfo(trace.dtype).tiny)
     return _Rest((scatter.within_RD,), weight_K[:, None], None)
 
 

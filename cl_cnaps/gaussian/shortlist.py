@@ -161,10 +161,10 @@ class Shortlist:
 
 @dataclass(frozen=True)
 class Pencil:
-    """Bases A + u E of classes with any number of images, made diagonal together: C^-1 B C^-T = 1 + u e.
+    """Bases A + u E of classes with any number of images, in coordinates in which all are diagonal, 1 + u e.
 
-    A = beta I + C and E = S / N - C, where S / N is the covariance of all images and C what all classes have in place of
-    directions that were left out of their scatters.
+    A = beta I + C and E = S / N - C, where S / N is the covariance of all images and C what all classes have in place
+    of directions that were left out of their scatters.
     """
 
     factor_DD: Tensor
@@ -179,10 +179,11 @@ class Pencil:
         identity_DD = torch.eye(len(covariance_DD), dtype=dtype, device=covariance_DD.device)
         rest_DD = torch.zeros_like(covariance_DD)
         if scatter.floor is not None:
-            level = (scatter.floor / scatter.total).to(dtype)
-            covariance_DD = covariance_DD + (0 if scatter.within_RD is not None else level) * identity_DD
-            shape_DD = identity_DD if scatter.within_RD is None else gram(scatter.within_RD.to(dtype))
-            rest_DD = shape_DD * (level * len(shape_DD) / shape_DD.trace())
+            if scatter.within_RD is None:
+                raise BadInputError("a shortlist of reduced classes needs the exact sum of their scatters")
+            within_DD = gram(scatter.within_RD.to(dtype))
+            trace = within_DD.trace().clamp_min(torch.finfo(dtype).tiny)
+            rest_DD = within_DD * (scatter.floor / scatter.total * len(within_DD) / trace)
         first_DD = beta * identity_DD + rest_DD
         check_digits(first_DD + covariance_DD, beta)
         factor_DD = factorise(first_DD)
@@ -322,8 +323,8 @@ def _array(vectors: Tensor) -> Any:
 def _chebyshev_points(log_u_K: Tensor) -> Tensor:
     """Points in the range of log u, as many as the accuracy needs.
 
-    1 / (1 + u e) has its poles at a distance of pi from the real line where e > 0, and above u = 1 where -1 < e < 0: the
-    Bernstein ellipse through the nearest bounds the error.
+    1 / (1 + u e) has its poles at a distance of pi from the real line where e > 0, and above u = 1 where -1 < e < 0:
+    the Bernstein ellipse through the nearest bounds the error.
     """
     low, high = float(log_u_K.min()), float(log_u_K.max())
     half = (high - low) / 2
