@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cl_cnaps.gaussian import Statistics
 from cl_cnaps.gaussian.leave_one_out import leave_one_out_distances
 from cl_cnaps.models.cnaps import CnapsModel
 
@@ -60,38 +61,42 @@ def temperature_unit(model: CnapsModel, classes: int, images: float, queries: fl
 
 @torch.no_grad()
 def calibrate(
-    model: CnapsModel, features_ND: Tensor, labels_N: Tensor, n_classes: int, *, known_features: bool
+    model: CnapsModel, statistics: Statistics, features_ND: Tensor, labels_N: Tensor, *, known_features: bool
 ) -> Calibration:
-    """Calibrate on the support set of one task.
+    """Calibrate on the images of a task, which are left out of the classes in turn.
 
     Args:
         model: gives the classifier.
-        features_ND: of the support images.
-        labels_N: class of each, in 0..n_classes-1.
-        n_classes: K.
+        statistics: of K classes, those images among them: the task's own, or all that were learned.
+        features_ND: of the images.
+        labels_N: class of each, in 0..K-1.
         known_features: they are of a backbone for which a scale is known.
     """
     usual = _USUAL_REFINED_SCALE if model.config.refines else _USUAL_SCALE
-    has_unit = temperature_unit(model, n_classes, len(labels_N), 0) > 1
+    n_classes, images = statistics.n_classes, float(statistics.total)
+    unit = temperature_unit(model, n_classes, images, 0)
+    has_unit = unit > 1
     if not has_unit:
         usual = float(model.temperature)
     weight = _PRIOR_WEIGHT if known_features and has_unit else _WEAK_PRIOR_WEIGHT
-    count_K = torch.bincount(labels_N, minlength=n_classes)
-    left_out = _spread(torch.nonzero(count_K[labels_N] > 1).flatten())
+    left_out = _spread(torch.nonzero(statistics.counts_K[labels_N] > 1).flatten())
     if not len(left_out):
         return Calibration(usual, 0, ())
     nearest: tuple[float, ...] = ()
     if _has_distances(model):
-        distances_MK = leave_one_out_distances(features_ND, labels_N, n_classes, model.config.beta, left_out)
+        label_M = labels_N[left_out]
+        distances_MK = leave_one_out_distances(statistics, features_ND[left_out], label_M, model.config.beta)
         nearest = tuple(distances_MK.amin(dim=1).double().sort().values.tolist())
-    if n_classes < 2:
-        return Calibration(usual, 0, nearest)
     if nearest and not model.config.refines:
         logits_MK = -distances_MK if model.config.rule == "mahalanobis" else -distances_MK.sqrt()
-        label_M, unit = labels_N[left_out], temperature_unit(model, n_classes, len(labels_N), 0)
-    else:
-        logits_MK, label_M = _folded_logits(model, features_ND, labels_N, n_classes)
-        unit = temperature_unit(model, n_classes, len(labels_N) - n_classes, n_classes)
+    else:  # is fitted anew, which takes images: those of this task
+        classes, labels_N, counts = torch.unique(labels_N, return_inverse=True, return_counts=True)
+        n_classes = len(classes) if int(counts.max()) > 1 else 0
+        if n_classes > 1:
+            logits_MK, label_M = _folded_logits(model, features_ND, labels_N, n_classes)
+            unit = temperature_unit(model, n_classes, len(labels_N) - n_classes, n_classes)
+    if n_classes < 2:
+        return Calibration(usual, 0, nearest)
     return Calibration(_best_scale(logits_MK, label_M, usual, weight, unit), len(left_out), nearest)
 
 

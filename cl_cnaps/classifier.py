@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from cl_cnaps.calibration import Calibration, calibrate, temperature_unit
-from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig, Covariance
-from cl_cnaps.continual.memory import ClassKey, ClassMemory
+from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
+from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian import support_statistics
 from cl_cnaps.gaussian.mahalanobis import squared_distances
 from cl_cnaps.image_inputs import ImageInput, pictures, pixels
 from cl_cnaps.labelled_folders import labelled_folder
@@ -57,6 +58,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model : name, simple (the default), transductive, cnaps or protonet, or what `cl_cnaps.load` returned
     input : images, in all forms of `image_inputs.ImageInput`, or features, N x D
     encoding : which task encoding adapts the features along several fits: first, moving or averaging
+    covariance : the shared part of a class's covariance is of all classes learned (seen: the order of learning makes no
+        difference), or of those that were learned with it (task)
     temperature : calibrated on the support images, learned in meta-training, or a number
     memory_rank : most directions that are kept of a class's scatter; all if not given
     shortlist : for very many classes: score only so many exactly, those with the nearest means, under the covariance of
@@ -74,7 +77,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     loaded_: LoadedModel | None
     calibration_: Calibration
     label_ids_: dict[Any, int]
-    declared_: set[Any]
+    """Numbers of the classes that have images, which the memory knows them by."""
     classes_: np.ndarray
 
     def __init__(
@@ -83,6 +86,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         input: Literal["images", "features"] = "images",
         encoding: str = "first",
+        covariance: Literal["seen", "task"] = "seen",
         temperature: Literal["calibrated", "learned"] | float = "calibrated",
         memory_rank: int | None = None,
         shortlist: int | None = None,
@@ -100,6 +104,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model = model
         self.input = input
         self.encoding = encoding
+        self.covariance = covariance
         self.temperature = temperature
         self.memory_rank = memory_rank
         self.shortlist = shortlist
@@ -156,58 +161,61 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"temperature is calibrated, learned or a positive number, not {self.temperature!r}"
             )
         inputs, labels = self._labelled(X, y, first)
-        if first:
-            loaded, continual = self._new_model(inputs)
-            label_ids: dict[Any, int] = {}
-            declared: set[Any] = set()
-        else:
-            loaded, continual = self.loaded_, self.continual_
-            label_ids, declared = dict(self.label_ids_), set(self.declared_)
-        declared |= set(labels.tolist()) | (set() if classes is None else set(np.asarray(classes).tolist()))
-        if classes is not None and not set(labels.tolist()) <= set(np.asarray(classes).tolist()):
-            absent = sorted(set(labels.tolist()) - set(np.asarray(classes).tolist()), key=str)
+        names, declared = labels.tolist(), set() if classes is None else set(np.asarray(classes).tolist())
+        if classes is not None and (absent := sorted(set(names) - declared, key=str)):
             raise BadInputError(f"y has labels that are not in classes: {absent[0]!r}")
-        classes_ = _sorted_classes(declared, labels.dtype)
-        for label in labels.tolist():
-            label_ids.setdefault(label, len(label_ids))
-        ids = torch.tensor([label_ids[label] for label in labels.tolist()])
+        loaded, continual = self._new_model(inputs) if first else (self.loaded_, self.continual_)
+        known = set() if first else set(self.classes_.tolist())
+        classes_ = _sorted_classes(known | declared | set(names), labels.dtype)
+        label_ids = {} if first else dict(self.label_ids_)
+        following = max(label_ids.values(), default=-1) + 1
+        for label in (label for label in dict.fromkeys(names) if label not in label_ids):
+            label_ids[label], following = following, following + 1
+        ids = torch.tensor([label_ids[label] for label in names])
         images = self._pixels(inputs, continual)
         query = None if unlabelled is None else self._pixels(pictures(unlabelled), continual)
         if query is None and continual.model.uses_queries_to_encode:
             query = images
         features = continual.learn(images, ids, len(continual.classes_of_task), query)
-        _, position = torch.unique(ids, return_inverse=True)
-        new = calibrate(
-            continual.model,
-            features,
-            position.to(features.device),
-            int(position.max()) + 1,
-            known_features=self.input == "images",
-        )
-        self.calibration_ = new if first else self.calibration_.merged(new)
+        calibration = self._calibrated(continual, features, ids)
+        self.calibration_ = calibration if first else self.calibration_.merged(calibration)
         self.loaded_, self.continual_ = loaded, continual
-        self.label_ids_, self.declared_ = label_ids, declared
-        self.classes_ = classes_
+        self.label_ids_, self.classes_ = label_ids, classes_
         return self
 
+    def _calibrated(self, continual: ContinualCnaps, features: Tensor, ids: Tensor) -> Calibration:
+        """What images that were learned just now teach, each left out of the classes that it competes with."""
+        present, position = torch.unique(ids, return_inverse=True)
+        statistics = support_statistics(features.double(), position, len(present))
+        later = len(continual.classes_of_task) > 1
+        if later and continual.pools_covariance and self.memory_rank is None:  # of whole scatters
+            keys = continual.memory.keys
+            statistics = continual.memory.statistics(keys)
+            position = torch.tensor([keys.index(ClassKey(-1, label)) for label in ids.tolist()])
+        return calibrate(
+            continual.model,
+            statistics,
+            features,
+            position.to(features.device),
+            known_features=self.input == "images",
+        )
+
     def forget(self, label: Any) -> FewShotClassifier:
-        """Take one class out; the covariance that it shares with the classes of its task stays."""
+        """Take one class out; with `covariance="task"`, what it gave to the classes learned with it stays."""
         check_is_fitted(self)
         label = label.item() if isinstance(label, np.generic) else label
-        if label not in self.declared_:
+        if label not in self.classes_.tolist():
             raise BadInputError(
                 f"there is no class {label!r} to forget; there are {_listed(self.classes_.tolist())}"
             )
-        if len(self.label_ids_) == 1 and label in self.label_ids_:
+        if [label] == list(self.label_ids_):
             raise BadInputError(f"{label!r} is the only class: make a new classifier instead")
         if label in self.label_ids_:
-            key = ClassKey(-1, self.label_ids_.pop(label))
-            continual = self.continual_
-            continual.memory = _without(continual.memory, key)
+            key, continual = ClassKey(-1, self.label_ids_.pop(label)), self.continual_
+            continual.memory = continual.memory.without(key)
             continual.classes_of_task = {
                 task: tuple(k for k in keys if k != key) for task, keys in continual.classes_of_task.items()
             }
-        self.declared_.remove(label)
         self.classes_ = self.classes_[self.classes_ != label]
         return self
 
@@ -222,13 +230,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 was when left out, such as 0.95.
         """
         probabilities, is_unknown = self._answers(X, unknown)
-        labels = self.classes_[probabilities.argmax(axis=1)]
+        labels = np.asarray(self.classes_[probabilities.argmax(axis=1)])
         if unknown is None:
-            return np.asarray(labels)
-        if labels.dtype.kind != "U":
-            labels = labels.astype(object)
+            return labels
+        kind = None if labels.dtype.kind == "U" else object
         return np.where(
-            is_unknown, np.array(UNKNOWN, dtype=labels.dtype if labels.dtype == object else None), labels
+            is_unknown, np.array(UNKNOWN, dtype=kind), labels if kind is None else labels.astype(kind)
         )
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -237,7 +244,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predictions(self, X: Any, *, unknown: float | None = None) -> list[Prediction]:
         """Return the answer for every image, with its name and probabilities; the arguments are those of `predict`."""
-        names = [str(i) for i in range(len(X))] if self.input == "features" else [p.name for p in pictures(X)]
+        if self.input == "images":
+            X = pictures(X)
+        names = [picture.name for picture in X] if self.input == "images" else map(str, range(len(X)))
         probabilities, is_unknown = self._answers(X, unknown)
         classes = self.classes_.tolist()
         return [
@@ -256,29 +265,33 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         limit = None if unknown is None else self._limit(unknown)
         features = self._features(X)
-        known = [label for label in self.classes_.tolist() if label in self.label_ids_]
-        keys = [ClassKey(-1, self.label_ids_[label]) for label in known]
         probabilities = np.zeros((len(features), len(self.classes_)))
         is_unknown = np.zeros(len(features), dtype=bool)
         if not len(features):
             return probabilities, is_unknown
-        logits = self.continual_.logits(features, keys, covered=False).double()
-        columns = np.searchsorted(self.classes_, np.array(known, dtype=self.classes_.dtype))
+        logits = self.continual_.logits(features, self.known_keys, covered=False).double()
+        columns = np.isin(self.classes_, np.array(self.known_classes, dtype=self.classes_.dtype))
         probabilities[:, columns] = (
             torch.softmax(logits / self.temperature_for(len(features)), dim=1).cpu().numpy()
         )
         if limit is not None:
-            if self.shortlist is not None:  # logits are negative distances
-                nearest = -logits[None].amax(dim=2)
-            else:
-                nearest = torch.stack(
-                    [
-                        squared_distances(g.gaussians, features).amin(dim=1)
-                        for g in self.continual_.memory.groups
-                    ]
-                )
-            is_unknown = (nearest.amin(dim=0) > limit).cpu().numpy()
+            distances = (
+                -logits  # which they are, where others are not computed
+                if self.shortlist is not None
+                else squared_distances(self.continual_.gaussians(self.known_keys), features)
+            )
+            is_unknown = (distances.amin(dim=1) > limit).cpu().numpy()
         return probabilities, is_unknown
+
+    @property
+    def known_classes(self) -> list[Any]:
+        """The classes that have images, in the order of `classes_`."""
+        return [label for label in self.classes_.tolist() if label in self.label_ids_]
+
+    @property
+    def known_keys(self) -> list[ClassKey]:
+        """How the memory calls them."""
+        return [ClassKey(-1, self.label_ids_[label]) for label in self.known_classes]
 
     def temperature_for(self, queries: int) -> float:
         """Return what logits are divided by; where classes are refined, the number of images to predict counts."""
@@ -315,63 +328,59 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _labelled(self, X: Any, y: Any, first: bool) -> tuple[Any, np.ndarray]:
         if self.input == "features":
-            features, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
-            check_classification_targets(labels)
-            return features, np.asarray(labels)
-        if self.input != "images":
+            found, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
+        elif self.input != "images":
             raise BadInputError(f"input is images or features, not {self.input!r}")
-        if y is None:
+        elif y is None:
             return labelled_folder(X)
-        found = pictures(X)
-        labels = np.asarray(y)
-        if labels.shape != (len(found),):
-            raise BadInputError(
-                f"{len(found)} images and labels of shape {labels.shape}: one label an image is needed"
-            )
-        if not len(found):
-            raise BadInputError("there are no images to learn from")
+        else:
+            found, labels = pictures(X), np.asarray(y)
+            if labels.shape != (len(found),):
+                raise BadInputError(
+                    f"{len(found)} images and labels of shape {labels.shape}: one label an image is needed"
+                )
+            if not len(found):
+                raise BadInputError("there are no images to learn from")
         check_classification_targets(labels)
-        return found, labels
+        return found, np.asarray(labels)
 
     def _new_model(self, inputs: Any) -> tuple[LoadedModel | None, ContinualCnaps]:
         config = self.continual_config
-        chosen = {
-            name: getattr(self, name)
-            for name in ("metric", "variant", "beta")
-            if getattr(self, name) is not None
-        }
+        chosen = self._given("metric", "variant", "beta")
         if self.input == "features":
             if not isinstance(self.model, str):
                 raise BadInputError("features come without a network: give the name of a model")
             return None, ContinualCnaps(features_model(self.model, inputs.shape[1], **chosen), config)
-        loading = {
-            name: getattr(self, name)
-            for name in ("weights", "backbone", "adaptation", "image_size")
-            if getattr(self, name) is not None
-        }
-        if not isinstance(self.model, str):
-            if loading or chosen:
-                raise BadInputError(
-                    f"a loaded model was given, so {', '.join((*loading, *chosen))} cannot be chosen any more"
-                )
-            return self.model, ContinualCnaps(self.model.model, config)
-        loaded = load_model(
-            self.model,  # type: ignore[arg-type]
-            backbone_weights=self.backbone_weights,
-            seed=self.seed,
-            device=self.device,
-            **loading,
-            **chosen,
-        )
+        loading = self._given("weights", "backbone", "adaptation", "image_size")
+        loaded = self.model
+        if isinstance(loaded, str):
+            loaded = load_model(
+                loaded,  # type: ignore[arg-type]
+                backbone_weights=self.backbone_weights,
+                seed=self.seed,
+                device=self.device,
+                **loading,
+                **chosen,
+            )
+        elif loading or chosen:
+            raise BadInputError(
+                f"a loaded model was given, so {', '.join((*loading, *chosen))} cannot be chosen any more"
+            )
         return loaded, ContinualCnaps(loaded.model, config)
 
     @property
     def continual_config(self) -> ContinualConfig:
-        """How classes are kept: with the covariance of their calibration, unless a shortlist needs one for all."""
-        covariance: Covariance = "task" if self.shortlist is None else "seen"
+        """How classes are kept and compared."""
         return ContinualConfig(
-            self.encoding, covariance=covariance, memory_rank=self.memory_rank, shortlist=self.shortlist
+            self.encoding,
+            covariance=self.covariance,
+            memory_rank=self.memory_rank,
+            shortlist=self.shortlist,
         )
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        """Those of some parameters that are not left open."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _pixels(self, inputs: Any, continual: ContinualCnaps) -> Tensor:
         if self.input == "features":
@@ -379,15 +388,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return pixels(inputs, continual.model.backbone.info.image_size)
 
     def _features(self, X: Any) -> Tensor:
+        continual = self.continual_
         if self.input == "features":
-            rows = validate_data(self, X, reset=False, dtype=np.float64)
-            return self.continual_.embed(torch.tensor(rows))
+            return continual.embed(torch.tensor(validate_data(self, X, reset=False, dtype=np.float64)))
         found = pictures(X)
         parts = [
-            self.continual_.embed(self._pixels(found[i : i + _AT_ONCE], self.continual_))
+            continual.embed(self._pixels(found[i : i + _AT_ONCE], continual))
             for i in range(0, len(found), _AT_ONCE)
         ]
-        return torch.cat(parts) if parts else torch.empty(0, self.continual_.model.backbone.info.width)
+        return torch.cat(parts) if parts else torch.empty(0, continual.model.backbone.info.width)
 
     # Keeping.
 
@@ -422,15 +431,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"FewShotClassifier(model={kind!r}, input={self.input!r}): {len(counts)} classes "
             f"({_listed(sorted(counts))}) of {sum(counts.values())} {self.input}"
         )
-
-
-def _without(memory: ClassMemory, key: ClassKey) -> ClassMemory:
-    groups = []
-    for group in memory.groups:
-        rest = [i for i, own in enumerate(group.keys) if own != key]
-        if rest:
-            groups.append(group if len(rest) == len(group.keys) else group.select(rest))
-    return ClassMemory(tuple(groups), memory.within_RD, memory.rank)
 
 
 def _sorted_classes(labels: set[Any], dtype: np.dtype) -> np.ndarray:

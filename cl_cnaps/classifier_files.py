@@ -94,7 +94,6 @@ def load_classifier(
         classifier.loaded_, classifier.continual_ = loaded, continual
         classifier.label_ids_ = {label: int(i) for label, i in about["labels"]}
         classifier.classes_ = np.array(about["classes"])
-        classifier.declared_ = set(about["classes"])
         calibration = about["calibration"]
         classifier.calibration_ = Calibration(
             calibration["scale"], calibration["images"], tuple(calibration["nearest"])
@@ -132,7 +131,7 @@ def _network(
         config.model,
         backbone=config.backbone,
         weights=weights,
-        backbone_weights="auto" if digest is not None else parameters.get("backbone_weights", "auto"),
+        backbone_weights="auto" if digest is not None else _without_download(parameters),
         adaptation=config.adaptation,
         image_size=config.image_size,
         seed=parameters.get("seed", 0),
@@ -145,6 +144,12 @@ def _network(
             f"({loaded.weights_source}): its classes would be wrong"
         )
     return loaded, loaded.model
+
+
+def _without_download(parameters: Mapping[str, Any]) -> str:
+    """Where the backbone's weights come from; what was downloaded once is found again without calling the hub."""
+    given = str(parameters.get("backbone_weights", "auto"))
+    return "auto" if given == "download" else given
 
 
 def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor], seen: dict[int, str]) -> Any:

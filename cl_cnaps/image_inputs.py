@@ -71,6 +71,8 @@ def _of_tree(path: Path) -> list[Picture]:
 
 def _picture(image: Any, name: str) -> Picture:
     """One image of any form but a folder."""
+    if isinstance(image, Picture):
+        return image
     if isinstance(image, str | Path):
         return Picture(name, lambda: decode(read_file(Path(image).expanduser()), str(image)))
     if isinstance(image, bytes):

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.data.atomic import make_folder, partial_file
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.gaussian import Gaussians, concatenate
+from cl_cnaps.gaussian import Gaussians
 from cl_cnaps.models.cnaps import Cnaps
 
 if TYPE_CHECKING:
@@ -119,8 +118,11 @@ def export_onnx(classifier: FewShotClassifier, path: Path) -> Path:
         )
     assert exported is not None
     graph = exported.model_proto
-    classes = [label for label in classifier.classes_.tolist() if label in classifier.label_ids_]
-    facts = {"classes": json.dumps(classes), "image_size": str(size), "images": "uint8, N x 3 x H x W, RGB"}
+    facts = {
+        "classes": json.dumps(classifier.known_classes),
+        "image_size": str(size),
+        "images": "uint8, N x 3 x H x W, RGB",
+    }
     for key, value in facts.items():
         graph.metadata_props.add(key=key, value=value)
     make_folder(path.parent)
@@ -131,22 +133,10 @@ def export_onnx(classifier: FewShotClassifier, path: Path) -> Path:
 
 def _head(classifier: FewShotClassifier) -> nn.Module:
     continual = classifier.continual_
-    keys = [
-        ClassKey(-1, classifier.label_ids_[label])
-        for label in classifier.classes_.tolist()
-        if label in classifier.label_ids_
-    ]
-    memory = continual.memory
-    if continual.pools_covariance:
-        gaussians = continual.model.estimate(memory.statistics(keys), memory.scatter)
-    else:
-        column = {key: i for i, key in enumerate(memory.keys)}
-        gaussians = concatenate([group.gaussians for group in memory.groups]).select(
-            torch.tensor([column[key] for key in keys])
-        )
+    gaussians = continual.gaussians(classifier.known_keys)
     if isinstance(continual.model, Cnaps):
         linear = continual.model.classifier(gaussians.means_KD)
-        head = nn.Linear(gaussians.width, len(keys))
+        head = nn.Linear(gaussians.width, gaussians.n_classes)
         head.weight.copy_(linear.weight_KD)
         head.bias.copy_(linear.bias_K)
         return head

@@ -10,6 +10,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.display import echo
+from cl_cnaps.names import COVARIANCES
 
 
 @click.command()
@@ -29,6 +30,12 @@ from cl_cnaps.commands.display import echo
     "--model",
     type=click.Choice(["simple", "transductive", "cnaps", "protonet"]),
     help="[default: simple]",
+)
+@click.option(
+    "--covariance",
+    type=click.Choice(COVARIANCES),
+    help="The shared part of a class's covariance is of all classes learned, or of those learned with it.  "
+    "[default: seen]",
 )
 @click.option(
     "--unlabelled",

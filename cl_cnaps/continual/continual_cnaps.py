@@ -16,7 +16,7 @@ from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
-from cl_cnaps.gaussian import MEANS_ALONE, Shortlist, estimate, support_statistics
+from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, Shortlist, concatenate, estimate, support_statistics
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.film import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
@@ -180,8 +180,16 @@ class ContinualCnaps(nn.Module):
         every = self.memory.keys
         if self.config.shortlist is not None and len(keys) == len(every) > self.config.shortlist:
             return in_order([(every, self._shortlisted.logits(features_QD))], keys)
-        gaussians = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
-        return self.group_logits(ClassGroup(tuple(keys), gaussians, None), features_QD)
+        return self.group_logits(ClassGroup(tuple(keys), self.gaussians(keys), None), features_QD)
+
+    def gaussians(self, keys: Sequence[ClassKey]) -> Gaussians:
+        """Class Gaussians in the order given, before any refinement."""
+        if self.pools_covariance:
+            return self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
+        groups = self.memory.groups_of(keys)
+        position = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
+        whole = concatenate([group.gaussians for group in groups])
+        return whole.select(torch.tensor([position[key] for key in keys], device=whole.means_KD.device))
 
     @torch.no_grad()
     def stored_logits(self, features_QD: Tensor, keys: Sequence[ClassKey]) -> Tensor:

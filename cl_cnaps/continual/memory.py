@@ -111,6 +111,23 @@ class ClassMemory:
             groups = _joined(groups)
         return ClassMemory(tuple(groups), within_RD, self.rank)
 
+    def without(self, key: ClassKey) -> ClassMemory:
+        """The memory as if a class had never been learned.
+
+        What it gave to the covariance of its task stays with the others of that task; where scatters are reduced, so
+        does its part in the covariance of all classes.
+        """
+        groups = []
+        for group in self.groups:
+            rest = [i for i, own in enumerate(group.keys) if own != key]
+            if rest:
+                groups.append(group if len(rest) == len(group.keys) else group.select(rest))
+        within_RD = self.within_RD
+        if within_RD is not None and self.rank is None:
+            rows = [group.statistics.rows_RD for group in groups if group.statistics is not None]
+            within_RD = at_most_width(torch.cat(rows))
+        return ClassMemory(tuple(groups), within_RD, self.rank)
+
     def _within_after(self, new: ClassGroup) -> Tensor:
         """Rows of the summed scatter of all classes once `new` has been learned."""
         if new.statistics is None or (self.groups and self.within_RD is None):

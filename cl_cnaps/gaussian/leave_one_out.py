@@ -16,41 +16,40 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, solve_lower
-from cl_cnaps.gaussian.statistics import support_statistics
+from cl_cnaps.gaussian.statistics import Statistics
 
 
 @torch.no_grad()
 def leave_one_out_distances(
-    features_ND: Tensor, labels_N: Tensor, n_classes: int, beta: float = 1.0, left_out: Tensor | None = None
+    statistics: Statistics, features_MD: Tensor, labels_M: Tensor, beta: float = 1.0
 ) -> Tensor:
-    """Squared Mahalanobis distances M x K of support images, each to the classes as estimated without it.
+    """Squared Mahalanobis distances M x K of images, each to the classes as they would be without it.
 
     Covariances are the paper's (eq. simple-cnaps-eq:mean-cov-calculation; 1/n_k and 1/n). Without its only image there
     is no class: the distance is infinity.
 
     Args:
-        features_ND: one feature vector per support image; two or more.
-        labels_N: class of each, in 0..n_classes-1; every class must occur.
-        n_classes: K.
+        statistics: of K classes; those images are among them.
+        features_MD: their feature vectors.
+        labels_M: class of each, in 0..K-1.
         beta: weight of the identity in every covariance.
-        left_out: M of the images' numbers, if not all are of interest.
     """
-    statistics = support_statistics(features_ND.to(torch.float64), labels_N, n_classes)
-    total = len(features_ND)
+    total = round(float(statistics.total))
     if total < 2:
         raise BadInputError("leaving the only image out leaves nothing: two or more are needed")
-    labels_N = labels_N.to(features_ND.device, torch.int64)
-    chosen_M = torch.arange(total, device=features_ND.device) if left_out is None else left_out
-    coordinates_NR = _coordinates(features_ND.to(torch.float64) - statistics.task_mean_D)
-    label_M, query_MR = labels_N[chosen_M], coordinates_NR[chosen_M]
-    scatter_RR = coordinates_NR.T @ coordinates_NR
+    labels_M = labels_M.to(features_MD.device, torch.int64)
+    counts_K, rows_RD = statistics.counts_K.double(), statistics.rows_RD.double()
+    mean_D = (counts_K / total) @ statistics.means_KD.double()
+    means_KR, rows_RR, query_MR = _coordinates(
+        statistics.means_KD.double() - mean_D, rows_RD, features_MD.double() - mean_D
+    )
+    scatter_RR = rows_RR.T @ rows_RR + (counts_K[:, None] * means_KR).T @ means_KR
     identity_RR = torch.eye(len(scatter_RR), dtype=torch.float64, device=scatter_RR.device)
-    distances_MK = query_MR.new_empty(len(query_MR), n_classes)
-    for k in range(n_classes):
-        own_PR = coordinates_NR[labels_N == k]
-        count, mean_R = len(own_PR), own_PR.mean(dim=0)
-        class_RR = (own_PR - mean_R).T @ (own_PR - mean_R)
-        is_own = label_M == k
+    distances_MK = query_MR.new_empty(len(query_MR), statistics.n_classes)
+    for k, mean_R in enumerate(means_KR):
+        own_PR, count = rows_RR[statistics.row_class_R == k], round(float(counts_K[k]))
+        class_RR = own_PR.T @ own_PR
+        is_own = labels_M == k
 
         def factor(shots: int, class_RR: Tensor = class_RR) -> Tensor:
             """A_k or A'_k, of a class with so many images left."""
@@ -68,15 +67,16 @@ def leave_one_out_distances(
             r_MR, weight = t_MR - mean_R, total / (total - 1) ** 2 / count
             taken = ((count - 1) ** -0.5 * r_MR, weight**0.5 * t_MR)
             distances_MK[is_own, k] = _downdated(factor(count - 1), r_MR * count / (count - 1), taken)
-    return distances_MK.clamp_min(0).to(torch.promote_types(features_ND.dtype, torch.float32))
+    return distances_MK.clamp_min(0).to(torch.promote_types(features_MD.dtype, torch.float32))
 
 
-def _coordinates(centred_ND: Tensor) -> Tensor:
+def _coordinates(*parts: Tensor) -> tuple[Tensor, ...]:
     """The same vectors in coordinates of their span: distances within it, under A = beta I + ..., stay as they are."""
-    if centred_ND.shape[0] >= centred_ND.shape[1]:
-        return centred_ND
-    factor: Tensor = torch.linalg.qr(centred_ND.T, mode="r").R
-    return factor.T
+    whole_ND = torch.cat(parts)
+    if whole_ND.shape[0] < whole_ND.shape[1]:
+        factor: Tensor = torch.linalg.qr(whole_ND.T, mode="r").R
+        whole_ND = factor.T
+    return torch.split(whole_ND, [len(part) for part in parts])
 
 
 def _factor(matrix_RR: Tensor) -> Tensor:

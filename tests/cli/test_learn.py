@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from package.digits import save_digits
 from PIL import Image
 
+from cl_cnaps import FewShotClassifier
 from cl_cnaps.commands.main import main
 
 SMALL = ("--image-size", "48", "--device", "cpu")
@@ -82,6 +83,14 @@ def test_classes_are_added_without_the_old_images(folder: Path, tmp_path: Path) 
     )
     assert again.exit_code == 2
     assert "--image-size was chosen when" in again.output
+
+
+def test_the_covariance_can_be_chosen(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "paper.safetensors"
+    result = run("learn", folder / "labelled", "--covariance", "task", "--out", out, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert FewShotClassifier.load(out).covariance == "task"
+    assert FewShotClassifier.load(folder / "pets.safetensors").covariance == "seen"
 
 
 def test_unknown_images_and_moving(folder: Path, tmp_path: Path) -> None:

@@ -32,11 +32,12 @@ def test_they_are_those_of_a_fit_without_the_image(counts: tuple[int, ...], widt
     labels = labels[torch.randperm(len(labels), generator=generator)]
     features = torch.randn(len(labels), width, generator=generator, dtype=torch.float64) + 2 * labels[:, None]
     expected = fitted_anew(features, labels, len(counts), beta)
-    found = leave_one_out_distances(features, labels, len(counts), beta)
+    statistics = support_statistics(features, labels, len(counts))
+    found = leave_one_out_distances(statistics, features, labels, beta)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
     some = torch.tensor([len(labels) - 1, 0])
     torch.testing.assert_close(
-        leave_one_out_distances(features, labels, len(counts), beta, some),
+        leave_one_out_distances(statistics.compressed(), features[some], labels[some], beta),
         expected[some],
         rtol=1e-8,
         atol=1e-8,
@@ -44,5 +45,6 @@ def test_they_are_those_of_a_fit_without_the_image(counts: tuple[int, ...], widt
 
 
 def test_one_image_cannot_be_left_out() -> None:
+    one, label = torch.zeros(1, 3), torch.tensor([0])
     with pytest.raises(BadInputError, match="two or more"):
-        leave_one_out_distances(torch.zeros(1, 3), torch.tensor([0]), 1)
+        leave_one_out_distances(support_statistics(one, label, 1), one, label)

@@ -75,3 +75,23 @@ def test_temperatures_are_the_same_in_every_order_of_the_images() -> None:
     one = FewShotClassifier(input="features").fit(X, y)
     other = FewShotClassifier(input="features").fit(X[order], y[order])
     assert one.calibration_.scale == pytest.approx(other.calibration_.scale)
+
+
+@pytest.mark.parametrize("shots", [5, 15])
+def test_classes_that_come_one_by_one_are_calibrated_against_those_before(shots: int) -> None:
+    X, y = drawn(shots, 1.2, seed=1)
+    new, truth = drawn(40, 1.2, seed=2)
+    whole = FewShotClassifier(input="features").fit(X, y)
+    apart = FewShotClassifier(input="features")
+    paper = FewShotClassifier(input="features", covariance="task")
+    for label in range(5):
+        apart.partial_fit(X[y == label], y[y == label])
+        paper.partial_fit(X[y == label], y[y == label])
+    assert (
+        loss(apart, new, truth) < loss(whole, new, truth) + 0.2
+    )  # each step has the images of one class alone
+    assert loss(paper, new, truth) > loss(apart, new, truth) + 0.1, (
+        "the covariance of the task does not do it"
+    )
+    let_through = (apart.predict(new, unknown=0.9) != "unknown").mean()
+    assert let_through == pytest.approx(0.9, abs=0.12)

@@ -11,6 +11,9 @@ import pytest
 import torch
 from package.digits import save_digits
 from PIL import Image
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import cl_cnaps
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
@@ -114,6 +117,23 @@ def test_labels_beside_images_are_those_of_folders(digits: Path, model: LoadedMo
     assert classifier.score(sorted((digits / "new").iterdir()), truth) > 0.7
     with pytest.raises(BadInputError, match="20 images and labels of shape"):
         classifier.fit(files, labels[:-1])
+
+
+def test_images_in_scikit_learns_tools(digits: Path) -> None:
+    """Also where a tool cuts X into folds: files, PIL images, an array, a tensor."""
+    files = sorted((digits / "labelled").rglob("*.png"))
+    labels = np.array([file.parent.name for file in files])
+    arrays = np.stack([np.array(Image.open(file)) for file in files])
+    classifier = cl_cnaps.FewShotClassifier(adaptation="none", image_size=32, device="cpu")
+    folds = StratifiedKFold(2)
+    forms = (files, [Image.open(file) for file in files], arrays, torch.from_numpy(arrays[:, None]))
+    scores = [cross_val_score(classifier, form, labels, cv=folds).tolist() for form in forms]
+    assert scores == 4 * scores[:1]
+    assert min(scores[0]) > 0.5
+    upside = FunctionTransformer(lambda images: [np.asarray(image)[::-1] for image in images])
+    assert cross_val_score(make_pipeline(upside, classifier), arrays, labels, cv=folds).mean() > 0.5
+    search = GridSearchCV(classifier, {"model": ["simple", "protonet"]}, cv=folds).fit(files, labels)
+    assert search.best_estimator_.predict(files[:2]).tolist() == labels[:2].tolist()
 
 
 def test_the_transductive_model(digits: Path) -> None:

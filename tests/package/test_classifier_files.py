@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,12 +33,21 @@ def new() -> list[object]:
     return [image for d in (1, 4, 7) for image in digit_images(d, SHOTS + 3)[SHOTS:]]
 
 
-@pytest.mark.parametrize("model", ["simple", "transductive", "protonet", "cnaps"])
+@pytest.mark.parametrize(
+    ("model", "covariance"),
+    [
+        ("simple", "seen"),
+        ("simple", "task"),
+        ("transductive", "seen"),
+        ("protonet", "seen"),
+        ("cnaps", "seen"),
+    ],
+)
 def test_it_answers_as_before_to_the_bit(
-    model: str, images: tuple[list[object], list[str]], new: list[object], tmp_path: Path
+    model: str, covariance: Any, images: tuple[list[object], list[str]], new: list[object], tmp_path: Path
 ) -> None:
     pictures, labels = images
-    classifier = FewShotClassifier(model, image_size=48, device="cpu")
+    classifier = FewShotClassifier(model, image_size=48, device="cpu", covariance=covariance)
     # Two tasks, so that rows of covariances are shared and merged; and one class declared, one forgotten.
     classifier.partial_fit(pictures[: 2 * SHOTS], labels[: 2 * SHOTS], classes=["1", "4", "7", "9"])
     classifier.partial_fit(pictures[SHOTS:], labels[SHOTS:])
@@ -45,6 +55,7 @@ def test_it_answers_as_before_to_the_bit(
     loaded = FewShotClassifier.load(path, device="cpu")
     assert np.array_equal(loaded.predict_proba(new), classifier.predict_proba(new))
     assert loaded.classes_.tolist() == ["1", "4", "7", "9"]
+    assert loaded.covariance == covariance
     assert repr(loaded) == repr(classifier)
     loaded.forget("4").partial_fit(pictures[:SHOTS], labels[:SHOTS])
     assert loaded.counts_ == {"1": 2 * SHOTS, "7": SHOTS}
@@ -93,6 +104,18 @@ def test_weights_that_are_not_here_are_named(
     other = save_weights(tmp_path / "other.safetensors", model, {"another": "training"})
     with pytest.raises(ClCnapsError, match=r"and .*other\.safetensors are others"):
         FewShotClassifier.load(path, weights=other.path)
+
+
+def test_what_was_downloaded_is_not_downloaded_again(
+    images: tuple[list[object], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "timm:test_efficientnet"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    classifier = FewShotClassifier(backbone=name, backbone_weights="random", image_size=32).fit(*images)
+    classifier.set_params(backbone_weights="download")
+    path = classifier.save(tmp_path / "digits.safetensors")
+    with pytest.raises(MissingDataError, match=f"the weights of {name} are not here"):
+        FewShotClassifier.load(path)
 
 
 def test_what_is_no_classifier_is_refused(images: tuple[list[object], list[str]], tmp_path: Path) -> None:

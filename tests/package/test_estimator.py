@@ -75,6 +75,38 @@ def test_classes_that_come_later_are_learned_without_the_old_images(
         classifier.forget("setosa").forget("versicolor")
 
 
+class TestCovarianceOfAllClasses:
+    """With covariance="seen", the default, neither order nor splits matter; with "task", they do."""
+
+    @pytest.mark.parametrize("model", ["simple", "transductive"])
+    def test_any_order_gives_the_same(self, model: str, iris: tuple[np.ndarray, np.ndarray]) -> None:
+        X, y = iris
+        whole = FewShotClassifier(model, input="features", temperature=5.0).fit(X, y)
+        apart = FewShotClassifier(model, input="features", temperature=5.0)
+        paper = FewShotClassifier(model, input="features", temperature=5.0, covariance="task")
+        for label in ("virginica", "setosa", "versicolor"):
+            for part in (slice(0, 20), slice(20, None)):  # classes come again
+                apart.partial_fit(X[y == label][part], y[y == label][part])
+                paper.partial_fit(X[y == label][part], y[y == label][part])
+        np.testing.assert_allclose(apart.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+        if model == "simple":  # the refinement ends up in the same classes
+            assert np.abs(paper.predict_proba(X) - whole.predict_proba(X)).max() > 1e-3
+
+    def test_a_forgotten_class_was_never_there(self, iris: tuple[np.ndarray, np.ndarray]) -> None:
+        X, y = iris
+        kept = y != "setosa"
+        never = FewShotClassifier(input="features", temperature=5.0).fit(X[kept], y[kept])
+        forgotten = FewShotClassifier(input="features", temperature=5.0).fit(X, y).forget("setosa")
+        np.testing.assert_allclose(forgotten.predict_proba(X), never.predict_proba(X), atol=1e-6)
+        again = forgotten.partial_fit(X[~kept], y[~kept])
+        whole = FewShotClassifier(input="features", temperature=5.0).fit(X, y)
+        np.testing.assert_allclose(again.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+
+    def test_what_is_no_covariance(self, iris: tuple[np.ndarray, np.ndarray]) -> None:
+        with pytest.raises(BadInputError, match="covariance is of task or seen, not 'none'"):
+            FewShotClassifier(input="features", covariance="none").fit(*iris)  # type: ignore[arg-type]
+
+
 def test_classes_may_be_declared_before_they_come(iris: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = iris
     early = y != "virginica"
