@@ -121,6 +121,9 @@ def run_experiment(
     set_up_torch()
     config = OPTIONS[verb](**given)
     experiments = kind(verb).prepare(config, download=download, keep=keep)
+    if not quiet:
+        for line in dict.fromkeys(line for experiment in experiments for line in experiment.preface):
+            click.echo(line, err=as_json)
     with Display(quiet or as_json) as display:
         records = execute_all(experiments, out, resume=resume, workers=workers, progress=display)
     from cl_cnaps.report.view import draw, view_of

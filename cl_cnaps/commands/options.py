@@ -105,7 +105,7 @@ def recipes_settings(function: F) -> F:
 def _parameter(name: str, field: Field[Any], declared: Option, default: str | None) -> Callable[[F], F]:
     if declared.argument:
         kind: Any = click.Choice(declared.choices) if declared.choices else None
-        return click.argument(name, type=kind)
+        return click.argument(name, type=kind, required=declared.default is None)
     shown = default or declared.default
     settings: dict[str, Any] = {
         "help": declared.help + (f"  [default: {shown}]" if shown else ""),

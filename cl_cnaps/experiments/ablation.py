@@ -18,6 +18,7 @@ from cl_cnaps.experiments.few_shot import Cell, Known, Method, TaskExperiment
 from cl_cnaps.experiments.options import AblationOptions
 from cl_cnaps.few_shot.ablations import (
     ABLATIONS,
+    GLYPHS,
     AblationRow,
     check_rows,
     rows_of,
@@ -26,7 +27,7 @@ from cl_cnaps.few_shot.ablations import (
 )
 from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.few_shot.run import encode_tasks, with_packed_images
-from cl_cnaps.few_shot.targets import Target, TargetSet
+from cl_cnaps.few_shot.targets import OFFLINE, Target, TargetSet, offline_words
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.loading import LoadedModel, shipped
@@ -75,6 +76,18 @@ class AblationExperiment(TaskExperiment):
     def name(self) -> str:
         """The ablation."""
         return self.config.which
+
+    @property
+    def preface(self) -> Sequence[str]:
+        """Which data sets are not there."""
+        if self.config.sources:
+            return []
+        names = [one.name for target in self.targets for one in target.sets]
+        if self.config.which == "queries":
+            return [offline_words("mini-ImageNet", names)] if names == ["mnist"] else []
+        if GLYPHS in names:
+            return [offline_words("data set of Meta-Dataset", OFFLINE)]
+        return [target.preface for target in self.targets if target.preface]
 
     @property
     def title(self) -> str:

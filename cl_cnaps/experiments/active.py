@@ -23,11 +23,14 @@ from cl_cnaps.experiments.options import ActiveOptions
 from cl_cnaps.features.frozen import constant_film
 from cl_cnaps.few_shot.overlap import seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import with_packed_images
+from cl_cnaps.few_shot.targets import is_there, offline_words
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.metrics.curves import curve_figures
 from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.names import STRATEGIES
 from cl_cnaps.records.record import record_name
+
+DEFAULT_SOURCE = "cifar10"
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class ActiveExperiment(Experiment):
         check_refinement(config, "query_set")
         names = config.strategies if config.strategies not in (None, ("all",)) else tuple(STRATEGIES)
         strategies = chosen_strategies(names or ())
-        source = open_source(config.source, download=download, features=True)
+        name, fetch = config.source or _default_source(), download and config.source is not None
+        source = open_source(name, download=fetch, features=True)
         given = {
             name: getattr(config, name) for name in ("initial", "per_round", "rounds", "runs", "pool", "test")
         }
@@ -68,6 +72,13 @@ class ActiveExperiment(Experiment):
         """Model and kind of features."""
         config = self.loaded.model.config
         return f"{config.model}, {'frozen' if config.adaptation == 'none' else 'adapted'} features"
+
+    @property
+    def preface(self) -> Sequence[str]:
+        """Whether the default source is not there."""
+        if self.config.source is not None or self.plan.source == DEFAULT_SOURCE:
+            return []
+        return [f"{offline_words('CIFAR-10', [self.plan.source])} --source {DEFAULT_SOURCE} fetches it."]
 
     @property
     def device_type(self) -> str:
@@ -205,6 +216,10 @@ class ActiveExperiment(Experiment):
                         "point": number,
                         **point,
                     }
+
+
+def _default_source() -> str:
+    return DEFAULT_SOURCE if is_there(DEFAULT_SOURCE) else "mnist"
 
 
 def _models(config: ActiveOptions, features: FeatureSource | None) -> list[LoadedModel]:

@@ -119,6 +119,11 @@ class Experiment(ABC):
         """`cpu`, `cuda`, ..."""
         return "cpu"
 
+    @property
+    def preface(self) -> Sequence[str]:
+        """What a person should read before it runs, such as which data is not there; decides no number."""
+        return ()
+
     @abstractmethod
     def units(self) -> list[Unit]:
         """Return the pieces of the experiment, in order."""

@@ -16,7 +16,16 @@ from cl_cnaps.experiments.options import FewShotOptions, ModelOptions
 from cl_cnaps.few_shot.overlap import seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import Outcome, run_methods, with_packed_images
 from cl_cnaps.few_shot.scoring import EpisodeScore
-from cl_cnaps.few_shot.targets import Target, TargetSet, plan, refinement_steps, task_shapes
+from cl_cnaps.few_shot.targets import (
+    OFFLINE,
+    Target,
+    TargetSet,
+    default_targets,
+    offline_words,
+    plan,
+    refinement_steps,
+    task_shapes,
+)
 from cl_cnaps.few_shot.tasks import TaskShape
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.metrics.recall import recall_rows
@@ -258,22 +267,35 @@ class FewShotExperiment(TaskExperiment):
     def prepare(
         cls, config: FewShotOptions, *, download: bool = True, keep: Path | None = None
     ) -> list[Self]:
-        """Open the data sets and load the model."""
+        """Open the data sets and load the model; without a target, of what is there."""
         check_refinement(config)
+        names = (config.target,) if config.target else default_targets()
+        return [cls._of(name, config, download, keep) for name in names]
+
+    @classmethod
+    def _of(cls, name: str, config: FewShotOptions, download: bool, keep: Path | None) -> Self:
         shapes = task_shapes(
-            config.target,
+            name,
             ways=config.ways or (),
             shots=config.shots or (),
             queries=config.queries,
             variable=config.variable,
             vary_queries=config.vary_queries or (),
         )
-        target = plan(config.target, shapes, specs=config.specs, download=download, features=True)
+        target = plan(name, shapes, specs=config.specs, download=download, features=True)
         features = given_features([one.tasks_of.images.source for one in target.sets])
         if features is not None and keep is not None:
             raise BadInputError(f"--keep-features is for images; {features.path} holds features already")
-        loaded = load(config, config.adaptation, refinement_steps(config.target), features=features)
-        return [cls(config, (target,), (Method(config.model_name, loaded, loaded.model.config),), keep)]
+        loaded = load(config, config.adaptation, refinement_steps(name), features=features)
+        return cls(config, (target,), (Method(config.model_name, loaded, loaded.model.config),), keep)
+
+    @property
+    def preface(self) -> Sequence[str]:
+        """Which data sets are not there."""
+        target = self.targets[0]
+        if self.config.target is None and target.name in OFFLINE:
+            return [offline_words("data set of Meta-Dataset", OFFLINE)]
+        return [target.preface] if target.preface else []
 
     @property
     def name(self) -> str:
@@ -281,19 +303,19 @@ class FewShotExperiment(TaskExperiment):
         model = self.methods[0].config
         variant = () if model.variant == "plain" else (model.variant,)
         metric = () if model.metric == "mahalanobis" or model.model == "protonet" else (model.metric,)
-        return record_name("-".join((self.config.target, model.model, *variant, *metric)))
+        return record_name("-".join((self.targets[0].name, model.model, *variant, *metric)))
 
     @property
     def title(self) -> str:
         """Model and target."""
-        return f"{self.methods[0].config.model}, {self.config.target}"
+        return f"{self.methods[0].config.model}, {self.targets[0].name}"
 
     @cached_property
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides a number."""
         model = self.methods[0].config
         return {
-            "target": self.config.target,
+            "target": self.targets[0].name,
             "model": model.model,
             "backbone": model.backbone,
             "adaptation": model.adaptation,

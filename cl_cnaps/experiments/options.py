@@ -307,7 +307,9 @@ class StreamOptions(ModelOptions):
 class FewShotOptions(ModelOptions):
     """What an evaluation is given. None is the default of the model or target."""
 
-    target: str = option("", argument=True, default="")
+    target: str | None = option(
+        "", argument=True, shown="meta-dataset; without its data sets glyphs and mnist"
+    )
     tasks: int = _tasks()
     ways: tuple[int, ...] | None = option(
         "Classes of a task.", type=int, least=1, form="list", shown="5; mini, tiered: 5,10"
@@ -332,10 +334,10 @@ class FewShotOptions(ModelOptions):
 class ActiveOptions(ModelOptions):
     """What active learning is given. None is the default of the model or source."""
 
-    source: str = option(
-        "cifar10, omniglot (a task per alphabet of the evaluation set), any source that `data list` shows, or "
+    source: str | None = option(
+        "cifar10, omniglot or glyphs (a task per alphabet that is for testing), any source that `data list` shows, or "
         "folder:PATH for your own images (a folder or zip with one folder per class), or features:FILE.",
-        default="cifar10",
+        shown="cifar10; where it is not there mnist",
     )
     strategies: tuple[str, ...] | None = option(
         f"{', '.join(STRATEGIES)}, or several with commas.",
@@ -407,10 +409,10 @@ class AblationOptions(ModelOptions):
 
     which: str = option("", argument=True, default="", choices=tuple(ABLATIONS))
     sources: tuple[str, ...] | None = option(
-        "Some data sets of Meta-Dataset, such as omniglot,dtd; for `queries` any sources.",
+        "Some data sets of Meta-Dataset, such as omniglot,dtd, and glyphs; for `queries` any sources.",
         form="list",
         metavar="NAME,...",
-        shown="all that are there; queries: mini-imagenet",
+        shown="all that are there; queries: mini-imagenet; without data mnist and glyphs",
     )
     tasks: int = _tasks()
     specs: Path | None = _specs()

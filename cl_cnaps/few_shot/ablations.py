@@ -6,8 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.few_shot.targets import META_DATASET, Target, plan, refinement_steps, takes_specs, task_shapes
+from cl_cnaps.few_shot.evaluation_sets import evaluation_set
+from cl_cnaps.few_shot.targets import (
+    META_DATASET,
+    Target,
+    TargetSet,
+    is_there,
+    plan,
+    refinement_steps,
+    takes_specs,
+    task_shapes,
+)
 from cl_cnaps.gaussian import Metric, Unbounded
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.modulations import Column
@@ -15,6 +26,8 @@ from cl_cnaps.names import ModelName, Variant, weights_model
 
 QUERIES = (10, 20, 30, 40, 50)
 """Of each class, as in fig:query-num-vs-performance."""
+GLYPHS = "glyphs"
+"""Not of Meta-Dataset, and out of its domain."""
 GRID_MIN, GRID_MAX = range(5), range(1, 9)
 """Steps of refinement of the grid (fig:max-and-min)."""
 
@@ -148,9 +161,14 @@ def rows_of(
 def targets_of(
     which: str, sources: Sequence[str], specs: Path | None, *, download: bool = True
 ) -> tuple[Target, ...]:
-    """The tasks of an ablation: of Meta-Dataset, or for `queries` of mini-ImageNet; of `sources` if any are named."""
+    """The tasks of an ablation: of Meta-Dataset, or for `queries` of mini-ImageNet; of `sources` if any are named.
+
+    Where nothing of it is there and no source is named: of what every installation has.
+    """
     if which == "queries":
-        names = sources or ("mini-imagenet",)
+        names = sources or (
+            ("mini-imagenet",) if is_there("mini-imagenet") else ("mnist",)
+        )  # glyphs are too few
         some = any(map(takes_specs, names))  # if none does, `plan` refuses them
         return tuple(
             plan(
@@ -161,7 +179,15 @@ def targets_of(
             )
             for name in names
         )
-    return (plan(META_DATASET, task_shapes(META_DATASET), specs=specs, only=sources, download=download),)
+    shapes = task_shapes(META_DATASET)
+    known = [name for name in sources if name != GLYPHS]
+    found = Target(META_DATASET, (), shapes)
+    if known or not sources:
+        found = plan(META_DATASET, shapes, specs=specs, only=known, download=download)
+    if GLYPHS in sources or (not sources and found.nothing_but_digits):
+        drawn = evaluation_set(open_source(GLYPHS))
+        found = replace(found, sets=(*found.sets, TargetSet(GLYPHS, "Glyphs", "out", drawn)))
+    return (found,)
 
 
 def usual_steps(targets: Sequence[Target]) -> tuple[int, int]:

@@ -128,7 +128,7 @@ def _by_rule(source: CountedSource, known: KnownSet | None) -> EvaluationSet:
     pieces = _pieces(source, source.splits if split is None else (split,))
     table = ClassTable.of({label: sum(p.count for p in parts) for label, parts in pieces.items()})
     groups: dict[str, tuple[str, ...]] | None = None
-    if known is not None and known.name == "omniglot":
+    if known is not None and known.name in ("omniglot", "glyphs"):
         alphabets: dict[str, list[str]] = {}
         for label in table.names:
             alphabets.setdefault(label.rpartition("/")[0], []).append(label)

@@ -36,6 +36,7 @@ _IMAGENET = {
     "dtd": "no class is an ImageNet-1k class, though some of its things have such textures",
     "omniglot": "none, as ImageNet-1k has no characters",
     "mnist": "none, as ImageNet-1k has no digits",
+    "glyphs": "none, as ImageNet-1k has no characters",
     "fashion-mnist": "some garments are ImageNet-1k classes",
 }
 

@@ -17,6 +17,8 @@ from cl_cnaps.paths import data_root
 META_DATASET = "meta-dataset"
 MINI_TIERED = ("mini-imagenet", "tiered-imagenet")
 QUERIES = 10
+OFFLINE = ("glyphs", "mnist")
+"""What every installation has: characters that it draws, and digits that come with a package."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,46 @@ class Target:
     sets: tuple[TargetSet, ...]
     shapes: tuple[TaskShape, ...]
     missing: tuple[Missing, ...] = field(default=())
+
+    @property
+    def nothing_but_digits(self) -> bool:
+        """Whether MNIST, which every installation has, is all that is there."""
+        return [one.name for one in self.sets] == ["mnist"]
+
+    @property
+    def preface(self) -> str:
+        """What is there and what is missing, in a sentence; empty where nothing is."""
+        if not self.missing:
+            return ""
+        there = ", ".join(one.title + (f" ({one.stand_in})" if one.stand_in else "") for one in self.sets)
+        return (
+            f"{len(self.sets)} of {len(self.sets) + len(self.missing)} data sets of Meta-Dataset: {there}. Missing: "
+            f"{', '.join(one.title for one in self.missing)}; `cl-cnaps data list` names what to put where."
+        )
+
+
+def offline_words(what: str, sources: Sequence[str]) -> str:
+    """Return what is used where `what` is not there, in a sentence."""
+    used = {
+        "glyphs": "characters that are drawn here (glyphs)",
+        "mnist": "the digits of the installation (mnist)",
+    }
+    return f"No {what} under CL_CNAPS_DATA: on {' and '.join(used[name] for name in sources)} instead."
+
+
+def default_targets() -> tuple[str, ...]:
+    """Return what is evaluated where no target is named: Meta-Dataset, or what every installation has."""
+    others = [name for known in COLUMNS for name in known.sources if name != "mnist"]
+    return (META_DATASET,) if any(map(is_there, others)) else OFFLINE
+
+
+def is_there(source: str) -> bool:
+    """Whether a source can be opened without fetching it."""
+    try:
+        open_source(source)
+    except MissingDataError:
+        return False
+    return True
 
 
 def refinement_steps(target: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
 from cl_cnaps.metrics.intervals import Array, mean_difference
 from cl_cnaps.metrics.recall import RecallPoint, recall_points
-from cl_cnaps.report.few_shot import data_set_notes, data_set_words, paper_average, task_headline
+from cl_cnaps.report.few_shot import SEEN_MARK, data_set_notes, data_set_words, paper_average, task_headline
 from cl_cnaps.report.labels import ABSENT, adaptation_words, count, paper_cell, percent
 from cl_cnaps.report.paper import ablation_rows
 from cl_cnaps.report.table import Column, Table, TableRow, words
@@ -277,7 +277,9 @@ class AblationView(View):
             theirs = None
             if mean["paper"] is not None:
                 theirs = {"mean": mean["paper"], "interval": None, "label": labels[0]}
-            of = f"{row['title']}, {count(len(mean['data_sets']), 'data set')}"
+            sets = [data_set_words(one) for one in row["results"] if one["data_set"] in mean["data_sets"]]
+            mark = SEEN_MARK if any(name.endswith(SEEN_MARK) for name in sets) else ""
+            of = f"{row['title']}, {sets[0] if len(sets) == 1 else f'mean of {len(sets)} data sets{mark}'}"
             lines.append(Headline(of, mean["accuracy"], None, theirs))
         return lines
 
@@ -335,11 +337,15 @@ def _differences(view: AblationView, printed: Sequence[str] | None = None) -> li
     if not found:
         return []
     sets = {one["data_set"]: data_set_words(one) for one in view.rows[0]["results"]}
+    caption = f"difference to {view.base} on the same tasks, points"
+    if len(sets) == 1:
+        return [
+            _table(caption, list(sets.values()), [[one.title, _signed(one.mean, one.half)] for one in found])
+        ]
     lines = [
         [one.title, _signed(one.mean, one.half), *(_signed(one.by_data_set[name][0]) for name in sets)]
         for one in found
     ]
-    caption = f"difference to {view.base} on the same tasks, points"
     return [_table(caption, ["mean", *sets.values()], lines)]
 
 
@@ -359,8 +365,9 @@ def _by_data_set(view: AblationView) -> Table:
                 *(_signed(-mean, half) for mean, half in means),
             ]
         )
-    overall = [percent(row["averages"]["all"]["accuracy"]) for row in rows.values()]
-    lines.append(["mean", *overall, *(_signed(-gaps[key].mean, gaps[key].half) for key in others)])
+    if len(lines) > 1:
+        overall = [percent(row["averages"]["all"]["accuracy"]) for row in rows.values()]
+        lines.append(["mean", *overall, *(_signed(-gaps[key].mean, gaps[key].half) for key in others)])
     columns = [row["title"] for row in rows.values()] + [
         f"own - {rows[key]['title'].lower()}" for key in others
     ]
@@ -393,7 +400,7 @@ def _domain(rows: Sequence[Row], domain: str) -> Table | None:
     if not places:
         return None
     last = domain == "out" or "out" not in rows[0]["averages"]
-    groups = list(rows[0]["averages"]) if last else []
+    groups = shown_averages(rows[0]["averages"]) if last else []
     columns = [data_set_words(rows[0]["results"][i]) for i in places]
     lines = []
     for row in rows:
@@ -407,10 +414,23 @@ def _domain(rows: Sequence[Row], domain: str) -> Table | None:
     return _table(_DOMAINS[domain], [*columns, *(f"avg. {group}" for group in groups)], lines)
 
 
+def shown_averages(means: Mapping[str, Row]) -> list[str]:
+    """Return the groups whose average is one: over two data sets or more, and over others than those before it."""
+    shown: dict[tuple[str, ...], str] = {}
+    for group, mean in means.items():
+        if len(mean["data_sets"]) > 1:
+            shown.setdefault(tuple(mean["data_sets"]), group)
+    return list(shown.values())
+
+
 def _grid(view: AblationView) -> Table:
     least, most, values = view.refinement_grid()
     lines = [[str(low), *map(percent, row)] for low, row in zip(least, values, strict=True)]
-    caption = "mean accuracy over data sets, %, by least (down) and most steps of refinement (across)"
+    several = len(view.rows[0]["averages"]["all"]["data_sets"]) > 1
+    caption = (
+        f"{'mean accuracy over data sets' if several else 'accuracy'}, %, by least (down) and most steps of refinement "
+        "(across)"
+    )
     return _table(caption, [str(steps) for steps in most], lines)
 
 

@@ -73,8 +73,8 @@ class FewShotView(View):
 
 
 def task_headline(before: str, row: Mapping[str, Any], column: str = "paper") -> Headline:
-    """Return a row's accuracy as a headline."""
-    of = f"{before}{row['title']}, {row['shape']}, {row['queries']} queries"
+    """Return a row's accuracy as a headline; a mark where the model has seen test classes."""
+    of = f"{before}{data_set_words(row)}, {row['shape']}, {row['queries']} queries"
     return Headline(of, row["accuracy"]["mean"], row["accuracy"]["ci95"], row[column])
 
 
@@ -82,7 +82,7 @@ def averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
     """Return average accuracy (a fraction) and rank of each group, beside the paper's over the same data sets.
 
     Ranks are among the paper's rows and this model, on the data sets that are there: the paper's own row gets its rank
-    on the same ones. Empty unless every data set has a domain and was evaluated once.
+    on the same ones. Empty unless every data set has a domain and was evaluated once; a group of one data set has none.
     """
     names = [row["data_set"] for row in rows]
     if any(row["domain"] is None for row in rows) or len(set(names)) != len(names):
@@ -95,9 +95,9 @@ def averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for group, domains in GROUPS.items():
         members = [row for row in rows if row["domain"] in domains]
-        if not members:
-            continue
         data_sets = [row["data_set"] for row in members]
+        if len(members) < 2 or data_sets in [mean["data_sets"] for mean in found.values()]:
+            continue  # no average, or one that is there already
         theirs = row_of(members[0]["model"]) if is_plain(members[0]) else None
         found[group] = {
             "data_sets": data_sets,

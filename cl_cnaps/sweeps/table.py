@@ -33,8 +33,16 @@ def sweep_table(title: str, outcomes: Sequence[tuple[Outcome, Sequence[Headline]
             *(Column(name) for name in ("accuracy %", "paper %", "sec.")),
         ],
         [TableRow([words(text) for text in row]) for row in rows],
-        notes=[f"Paper: {', '.join(sorted(labels))}."] if labels else (),
+        notes=_notes(sorted(labels), any("*" in line.of for _, lines in outcomes for line in lines)),
     )
+
+
+def _notes(labels: Sequence[str], seen: bool) -> list[str]:
+    if not labels:
+        return []
+    caveat = "its models have another backbone and training; the tables of each record name what differs"
+    said = [f"Paper: {', '.join(labels)}; {caveat}."]
+    return said + ["* Test classes are not new to the model: no measure of learning new ones."] * seen
 
 
 def tally(outcomes: Sequence[Outcome]) -> str:

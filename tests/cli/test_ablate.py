@@ -188,7 +188,10 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         (("metric", "--weights", "mine.safetensors"), "is not ROW=FILE"),
         (("metric", "--weights", "feot=none"), "has no row 'feot' to give weights to"),
         (("metric", "--adaptation", "film"), "no adaptation weights of simple"),
-        (("queries", "--specs", tmp_path), "but mini-imagenet has a test split of its own"),
+        (
+            ("queries", "--sources", "mini-imagenet", "--specs", tmp_path),
+            "but mini-imagenet has a test split of its own",
+        ),
         (("everything",), "is not one of 'adaptation', 'metric', 'gmm'"),
     ):
         result = invoke(tmp_path, "ablate", *arguments)

@@ -10,7 +10,7 @@ from typing import Any
 from cl_cnaps.few_shot.ablations import left_out
 from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.names import ABLATIONS
-from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.ablation import AblationView, shown_averages
 from cl_cnaps.report.few_shot import data_set_notes, data_set_words
 from cl_cnaps.report.plots.style import OKABE_ITO
 from cl_cnaps.report.site.few_shot import entry_key
@@ -150,7 +150,7 @@ def _table(one: AblationView, table_id: str) -> Table:
     """The methods on every data set, the paper's rows below; of a grid only the methods that the paper prints."""
     methods = one.printed_rows
     columns = {entry_key(e): _column_title(e, one) for row in methods for e in row["results"]}
-    groups = [group for group in GROUPS if any(group in row["averages"] for row in methods)]
+    groups = [group for group in GROUPS if any(group in shown_averages(row["averages"]) for row in methods)]
     link = record_link(one.record)
     rows = []
     for row in methods:

@@ -23,6 +23,11 @@ _HEADLINES = 4
 """Numbers on a card."""
 _SEEN = "* Classes that backbone or adaptation were trained on: not to be compared with the paper."
 
+_OTHER = (
+    "The paper's model is a ResNet-18 meta-trained on Meta-Dataset; another backbone or other weights, as its row names "
+    "them, are not the same experiment."
+)
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -78,7 +83,8 @@ def _cards(found: Gathered) -> list[Card]:
             "Continual learning",
             "continual.html",
             "Simple CNAPS: final accuracy with the single head, %.",
-            _continual_headlines(found),
+            (streams := _continual_headlines(found)),
+            note=_OTHER if any(one.paper for one in streams) else "",
         ),
         Card(
             "Few-shot learning",
@@ -94,7 +100,10 @@ def _cards(found: Gathered) -> list[Card]:
                 for record, name, entry in first[:_HEADLINES]
             ],
             max(0, len(first) - _HEADLINES),
-            _SEEN if any(seen(entry) for *_, entry in first[:_HEADLINES]) else "",
+            " ".join(
+                [_OTHER] * any(entry["paper"] for *_, entry in first[:_HEADLINES])
+                + [_SEEN] * any(seen(entry) for *_, entry in first[:_HEADLINES])
+            ),
         ),
         Card(
             "Active learning",
