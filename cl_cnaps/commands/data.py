@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import Display, echo, terminal
+from cl_cnaps.commands.display import Display, echo, footer, terminal
+from cl_cnaps.errors import escaped
 
 if TYPE_CHECKING:
     from cl_cnaps.data.source import CountedSource
@@ -50,7 +51,9 @@ def list_sources(as_json: bool) -> None:
     table = Table("name", "split", "classes", "images", "complete", "where", box=None, pad_edge=False)
     for row in rows:
         if row.problem:
-            table.add_row(row.name, "", "", "", Text("unreadable", style="red"), row.problem)
+            table.add_row(
+                escaped(row.name), "", "", "", Text("unreadable", style="red"), escaped(row.problem)
+            )
         complete = {True: "yes", False: "no", None: ""}[row.complete]
         for number, (split, found) in enumerate(row.splits.items()):
             counts = [
@@ -58,7 +61,7 @@ def list_sources(as_json: bool) -> None:
                 for n, of in zip(found, row.published.get(split, found), strict=True)
             ]
             name, *rest = (row.name, complete, row.place) if number == 0 else ("", "", "")
-            table.add_row(name, split, *counts, *rest)
+            table.add_row(*map(escaped, (name, split, *counts, *rest)))
     console = terminal()
     console.print(f"Data root: {data_root()}\n")
     console.print(table)
@@ -158,9 +161,12 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
             about = {"source": source.name, "origin": source.origin, "digest": source.digest()}
             echo(json.dumps(about | result.as_json() | {"seconds": round(seconds, 2)}))
             continue
-        echo(f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad")
+        if not quiet:
+            echo(
+                f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad"
+            )
         for problem in result.bad:
-            echo(f"  bad: {problem}")
+            echo(f"  bad: {problem}", err=quiet)
         if not quiet:
             for difference in result.differences:
                 echo(f"  {difference.what}: {difference.found:,} of {difference.expected:,}")
@@ -228,6 +234,7 @@ def convert(
     left_out = (RecordSource, GlyphSource) if names == ("all",) else ()
     sources = [source for source in _sources(names) if not isinstance(source, left_out)]
     place = out or data_root() / "records"
+    options.writable(place)
     for plan in plan_conversions(
         sources, place, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed
     ):
@@ -246,7 +253,7 @@ def convert(
             echo(f"{result.source}: {result.images:,} images, {classes} classes in {seconds:.1f} s")
             _say_left_out("of the specification without images", result.without_images)
             _say_left_out("not in the specification", result.without_place)
-            echo(f"  {result.folder}")
+            footer([("records", result.folder)])
 
 
 @data.command()
@@ -288,6 +295,7 @@ def embed(
     from cl_cnaps.torch_setup import set_up_torch
 
     check_suffix(out)
+    options.writable(out.parent)
     set_up_torch()
     source = open_source(name)
     loaded = load_model(
@@ -311,7 +319,7 @@ def embed(
         echo(json.dumps({**about, **table.metadata, "seconds": round(seconds, 2)}))
     elif not quiet:
         echo(f"{source.name}: features of {images:,} images, {width} wide, in {seconds:.1f} s")
-        echo(f"  {out}")
+        footer([("features", out)])
 
 
 @data.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import Display, echo, terminal
+from cl_cnaps.commands.display import Display, echo, footer, terminal
 from cl_cnaps.experiments import kind
 from cl_cnaps.experiments.options import OPTIONS
 
@@ -118,6 +118,7 @@ def run_experiment(
     from cl_cnaps.experiments.base import execute_all
     from cl_cnaps.torch_setup import set_up_torch
 
+    options.writable(out)
     set_up_torch()
     config = OPTIONS[verb](**given)
     experiments = kind(verb).prepare(config, download=download, keep=keep)
@@ -155,18 +156,18 @@ def print_views(views: Sequence[View], figures: Sequence[Path]) -> None:
         console.print(terminal_table(table))
         echo()
     rows = [one for view in views for row in view.rows for one in row.get("results", [row])]
+    lines: list[tuple[str, object]] = []
     for label, key in (("data", "data_source"), ("weights", "weights_source")):
         for value in dict.fromkeys(row[key] for row in rows):
-            echo(f"{label + ':':10}{value}")
+            lines.append((label, value))
     pretraining = rows[0]["backbone_pretraining"]
-    echo(f"backbone: {'not pre-trained' if pretraining == 'none' else f'pre-trained on {pretraining}'}")
-    for name in dict.fromkeys(name for view in views for row in view.rows for name in row.get("reused", ())):
-        echo(f"reused:   {name}")
-    for view in views:
-        echo(f"record:   {view.path}")
-    for path in figures:
-        if path.suffix == ".png":
-            echo(f"figure:   {path}")
+    lines.append(
+        ("backbone", "not pre-trained" if pretraining == "none" else f"pre-trained on {pretraining}")
+    )
+    reused = dict.fromkeys(name for view in views for row in view.rows for name in row.get("reused", ()))
+    lines += [("reused", name) for name in reused]
+    lines += [("record", view.path) for view in views]
+    footer([*lines, *(("figure", path) for path in figures if path.suffix == ".png")])
 
 
 COMMANDS: Mapping[str, click.Command] = {verb: _command(verb) for verb in OPTIONS}

@@ -22,12 +22,24 @@ import click
 
 from cl_cnaps import __version__
 from cl_cnaps.commands.display import echo
-from cl_cnaps.errors import ClCnapsError, printable
+from cl_cnaps.errors import ClCnapsError, printable, reason
 
 _VERBS = {
-    **dict.fromkeys(("stream", "evaluate", "active", "ablate"), "experiments"),
-    **{verb: verb for verb in ("learn", "predict", "sweep", "metatrain", "pretrain", "plot", "report")},
-    **{verb: verb for verb in ("data", "weights", "recipes", "bench")},
+    "stream": "experiments",
+    "evaluate": "experiments",
+    "active": "experiments",
+    "ablate": "experiments",
+    "learn": "learn",
+    "predict": "learn",
+    "sweep": "sweep",
+    "metatrain": "train",
+    "pretrain": "train",
+    "plot": "report",
+    "report": "report",
+    "data": "data",
+    "weights": "weights",
+    "recipes": "recipes",
+    "bench": "bench",
 }
 """The verbs and their modules, in the order of the help; a module is loaded when its verb is used."""
 EXIT_INTERRUPTED = 130
@@ -97,8 +109,6 @@ class _Verbs(click.Group):
             elif isinstance(error, OSError) and (error.filename is not None or error.errno in _DISK):
                 line = f"{error.filename or 'a file'} cannot be written or read: {error.strerror}"
             else:
-                from cl_cnaps.commands.crash import crash_line
-
                 line = crash_line(error)
             raise click.ClickException(printable(line)) from error
 
@@ -120,6 +130,37 @@ class _Verbs(click.Group):
     def _leave(self) -> None:
         self._end()
         os._exit(EXIT_INTERRUPTED)
+
+
+def crash_line(error: BaseException) -> str:
+    """Write the traceback to a log file and return the line that names it.
+
+    The code is a digest of the kind of error and of where it was raised: the same fault has the same code everywhere.
+    """
+    import hashlib
+    import platform
+    import traceback
+
+    from cl_cnaps.paths import cache_root
+
+    frames = traceback.extract_tb(error.__traceback__)
+    here = [f"{frame.name} {frame.line}" for frame in frames if "cl_cnaps" in frame.filename]
+    code = hashlib.sha256(repr((type(error).__name__, here)).encode()).hexdigest()[:6]
+    file = cache_root() / "logs" / f"crash-{code}.txt"
+    text = "\n".join(
+        (
+            f"cl-cnaps {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"arguments: {sys.argv[1:]!r}",
+            *traceback.format_exception(error),
+        )
+    )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+        where = f"its traceback is in {file}; please report it with that file"
+    except OSError:
+        where = f"{file} could not be written: repeat the command as `cl-cnaps --debug ...` and report what it prints"
+    return f"unforeseen {type(error).__name__} ({reason(error)}), code {code}: {where}"
 
 
 def _broken_output() -> OSError | None:

@@ -71,6 +71,13 @@ recipes_specs = click.option(
 )
 
 
+def writable(folder: Path) -> None:
+    """Refuse a folder that results could not be written to, before the work is done."""
+    from cl_cnaps.data.atomic import try_folder
+
+    try_folder(folder)
+
+
 def resumable_from(checkpoint: Path) -> None:
     """State which file --resume needs, so that an interrupted command names --resume only if it is there."""
     click.get_current_context().find_root().meta["resumable"] = checkpoint.is_file

@@ -3,17 +3,132 @@
     python -m cl_cnaps.commands.pages results README.md docs/*.md results/README.md [--check]
 
 With --check nothing is written, and a file that is out of date is an error.
+
+The list of records in results/README.md names for each its recipe, its command and the options that differ from the
+recipe's nearest run: both are parsed, so that the list shows how a sweep would make the record.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from cl_cnaps.commands.record_list import record_list
+from cl_cnaps.commands.experiments import COMMANDS
+from cl_cnaps.commands.sweep_runs import SWEEPS_OWN, arguments, parameter_name
 from cl_cnaps.data.atomic import write_bytes
+from cl_cnaps.records.environment import repeating
+from cl_cnaps.records.record import Record, records_under
 from cl_cnaps.report.generated import TABLES, filled
+from cl_cnaps.report.labels import adaptation_words, count, model_name, row_name
+from cl_cnaps.sweeps.recipe import Recipe, read_sweep_recipe
+
+_RECIPES = {
+    "stream/": "continual.toml",
+    "evaluate/meta-dataset-": "meta-dataset.toml",
+    "evaluate/mini-imagenet-": "mini-tiered.toml",
+    "evaluate/tiered-imagenet-": "mini-tiered.toml",
+    "ablate/metric-": "ablations/metric.toml",
+    "ablate/gmm-": "ablations/model.toml",
+    "ablate/transduction-": "ablations/model.toml",
+    "ablate/refinement-": "ablations/refinement-grid.toml",
+    "ablate/shots-": "shots.toml",
+    "ablate/queries-": "queries.toml",
+    "active/cifar10-": "active/cifar10.toml",
+    "active/omniglot-": "active/omniglot.toml",
+}
+"""Of which table or figure a record is, by how its verb and name begin; in benchmarks/."""
+_NOT_NUMBERS = ("specs", "device", "download")
+"""Options that say where data are, and how fast."""
+
+Asked = dict[str, Any]
+"""Options of a verb with their values."""
+
+
+def record_list(results: Path) -> str:
+    """Markdown: every record below a results folder, beside which benchmarks/ is."""
+    lines = [
+        "| record | what | recipe | with | command | commit | finished |",
+        "| :--- | :--- | :--- | :--- | :--- | :--- | :--- |",
+    ]
+    recipes: dict[str, list[Asked]] = {}
+    for record in sorted(records_under(results), key=lambda record: str(record.path)):
+        place, environment = record.path.relative_to(results), record.environment
+        commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
+        link = changes = ""
+        if name := recipe_of(record):
+            if name not in recipes:
+                recipes[name] = planned(read_sweep_recipe(results.parent / "benchmarks" / name))
+            link = f"[{name}](../benchmarks/{name})"
+            changes = " ".join(f"`{key}={value}`" for key, value in otherwise(record, recipes[name]).items())
+        lines.append(
+            f"| [{place}]({place}) | {_what(record)} | {link} | {changes} | `{repeating(environment['command'])}` "
+            f"| {commit} | {environment['finished'][:10]} |"
+        )
+    return "\n".join(lines)
+
+
+def recipe_of(record: Record) -> str:
+    """The recipe in benchmarks/ of the table or figure that a record belongs to; nothing where there is none."""
+    place = f"{record.verb}/{record.name}-"
+    return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
+
+
+def planned(recipe: Recipe) -> list[Asked]:
+    """What each run of a recipe asks for."""
+    return [_parsed(recipe.verb, arguments(recipe.verb, run, recipe.name)) for run in recipe.runs()]
+
+
+def otherwise(record: Record, runs: Sequence[Asked]) -> dict[str, str]:
+    """What a sweep of these runs must be told by `--set` to make a record: nothing if one of them is it."""
+    asked = _parsed(record.verb, tuple(shlex.split(record.environment["command"])[2:]))
+    if record.config.get("adaptation") == "none" and record.config.get("baseline_on") is None:
+        asked["adaptation"] = "none"  # by itself where no weights were shipped then; there may be now
+    found: list[dict[str, str]] = []
+    for run in runs:
+        # What the command left to be chosen, the record says.
+        chosen = {
+            name: record.config.get(name.replace("-", "_")) if value is None and run[name] else value
+            for name, value in asked.items()
+        }
+        found.append({name: _said(value) for name, value in chosen.items() if value != run[name]})
+    return min(found, key=len)
+
+
+def _parsed(verb: str, said: tuple[str, ...]) -> Asked:
+    """The options that decide numbers, by their names in a recipe; a folder that is not there is no error."""
+    command = COMMANDS[verb]
+    context = command.make_context(verb, list(said), resilient_parsing=True)
+    names = {one.name: parameter_name(one) for one in command.params}
+    return {
+        names[key]: value
+        for key, value in context.params.items()
+        if names[key] not in (*SWEEPS_OWN, *_NOT_NUMBERS)
+    }
+
+
+def _said(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _what(record: Record) -> str:
+    """What a record measured that its place does not say: the model, how its features adapt, how many tasks."""
+    config: Mapping[str, Any] = record.config
+    if record.verb == "speed":
+        return count(config["threads"], "thread")
+    if record.verb == "stream":
+        return row_name(record.summary["rows"][0])
+    said = [model_name(config["model"])] if "model" in config else []
+    said.append(adaptation_words(config["adaptation"]))
+    if "tasks" in config:
+        said.append(count(config["tasks"], "task"))
+    return ", ".join(filter(None, said))
+
 
 PARTS: Mapping[str, Callable[[Path], str]] = {**TABLES, "record-list": record_list}
 

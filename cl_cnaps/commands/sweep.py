@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import Display, echo, terminal
+from cl_cnaps.commands.display import Display, echo, footer, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.report.view import Headline
@@ -128,6 +128,8 @@ def sweep(
         recipe, recipe_file.name, smoke=smoke, only=only, changes=changes, elsewhere=engine == "ray"
     )
     name = f"{recipe.name}-smoke" if smoke else recipe.name
+    if not dry_run:
+        options.writable(out)
     failures = out / "sweeps" / f"{name}.failures.log"
     log = no_failures if dry_run else append_failures(failures)
     computing, threads = _engine(engine, workers, threads, address, gpus, len(runs))
@@ -243,4 +245,4 @@ def _report(
         echo()
     echo(f"{count(len(runs), 'run')}: {tally([outcome for outcome, _ in results]) or 'none ended'}")
     if listing is not None:
-        echo(f"listing: {listing}")
+        footer([("listing", listing)])

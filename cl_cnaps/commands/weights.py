@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cl_cnaps.commands import options
-from cl_cnaps.commands.display import echo
+from cl_cnaps.commands.display import echo, footer
 
 if TYPE_CHECKING:
     from cl_cnaps.models.weights import WeightFile
@@ -106,7 +106,7 @@ def import_(checkpoint: Path, model: Any, name: str | None, out: Path | None, ba
     file = save_weights(path, imported, {"imported_from": checkpoint.name})
     parameters = sum(p.numel() for p in imported.parameters())
     echo(f"{file.config.model} on {file.config.backbone}, {parameters:,} parameters, digest {file.digest}")
-    echo(f"written: {path}")
+    footer([("weights", path)])
 
 
 def _facts(file: WeightFile) -> dict[str, Any]:

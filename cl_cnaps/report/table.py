@@ -11,8 +11,11 @@ from itertools import groupby
 from typing import Any, Literal
 
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
+from rich.text import Text
 
+from cl_cnaps.errors import escaped
 from cl_cnaps.report.labels import ABSENT, distinguish, percent
 
 Kind = Literal["here", "paper", "paper-other", "missing"]
@@ -180,14 +183,12 @@ def table_of(
     )
 
 
-def terminal_table(table: Table) -> RichTable:
-    """Render a table for the terminal."""
+def terminal_table(table: Table) -> RenderableType:
+    """Render a table for the terminal; its notes below take the terminal's whole width."""
     rendered = RichTable(
-        title=" · ".join(table.shared) or table.caption,
-        caption="\n".join(table.notes) or None,
+        title=escaped(" · ".join(table.shared) or table.caption),
         box=box.SIMPLE_HEAD,
         title_justify="left",
-        caption_justify="left",
         padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
@@ -197,13 +198,13 @@ def terminal_table(table: Table) -> RichTable:
         rendered.add_column(column.short or column.title, justify=side, overflow="fold")
     before: list[str] | None = None
     for row in table.rows:
-        cells = [cell.text.replace(" ± ", "±") for cell in row.cells]
+        cells = [escaped(cell.text.replace(" ± ", "±")) for cell in row.cells]
         above = cells[: table.leading]
         if table.leading and above != before:
             rendered.add_row(" · ".join(text for text in above if text != ABSENT), style="bold")
         before = above
         rendered.add_row(*cells[table.leading :], end_section=row.ends_section)
-    return rendered
+    return Group(rendered, *(Text(escaped(note), style="italic dim") for note in table.notes))
 
 
 def markdown_table(table: Table, *, notes: bool = True) -> str:

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run("learn", root / "labelled", "--out", root / "pets.safetensors", *SMALL)
     assert result.exit_code == 0, result.output
     assert "0  4 images\n1  4 images\n" in result.stdout
-    assert f"Written: {root / 'pets.safetensors'}" in result.stdout
+    assert f"written:  {root / 'pets.safetensors'}" in result.stdout
     return root
 
 

@@ -18,8 +18,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from cl_cnaps.commands.main import main
-from cl_cnaps.commands.metatrain import metatrain
-from cl_cnaps.commands.pretrain import pretrain
+from cl_cnaps.commands.train import metatrain, pretrain
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors
@@ -110,7 +109,7 @@ def run(command: click.Command, *arguments: object) -> Result:
 
 def started(*arguments: object) -> subprocess.Popen[str]:
     """`metatrain` in a process of its own, with as many threads as this one."""
-    script = "from cl_cnaps.commands.metatrain import metatrain; metatrain()"
+    script = "from cl_cnaps.commands.train import metatrain; metatrain()"
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],

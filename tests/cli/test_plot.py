@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from report.stream_examples import stream_record
 
-from cl_cnaps.commands.plot import plot
+from cl_cnaps.commands.report import plot
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.records.record import record_folders
 
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 def run(*arguments: object) -> list[str]:
     result = CliRunner().invoke(plot, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return result.output.splitlines()
+    return [line.removeprefix("figure:   ") for line in result.output.splitlines()]
 
 
 def test_one_record_is_drawn_into_its_own_folder_and_the_files_are_printed(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 def test_importing_the_command_loads_nothing_heavy() -> None:
     code = (
-        "import sys, cl_cnaps.commands.plot\n"
+        "import sys, cl_cnaps.commands.report\n"
         "print([m for m in ('matplotlib', 'numpy', 'torch', 'rich') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

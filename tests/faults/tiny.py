@@ -24,7 +24,9 @@ from cl_cnaps.commands import run as run_command
 FORK = multiprocessing.get_context("fork")
 MODULES = (
     "timm", "matplotlib.pyplot", "pandas", "scipy.stats", "sklearn.neighbors", "tensorboard",
-    "cl_cnaps.commands.main", "cl_cnaps.commands.sweep", "cl_cnaps.commands.sweep_runs", "cl_cnaps.report.kinds",
+    "cl_cnaps.commands.main", "cl_cnaps.commands.sweep", "cl_cnaps.commands.sweep_runs",
+    "cl_cnaps.commands.train", "cl_cnaps.commands.learn", "cl_cnaps.commands.report", "cl_cnaps.commands.data",
+    "cl_cnaps.report.view",
     "cl_cnaps.report.site", "cl_cnaps.experiments.stream", "cl_cnaps.experiments.few_shot",
     "cl_cnaps.experiments.active", "cl_cnaps.experiments.ablation", "cl_cnaps.continual.cnaps_learner",
     "cl_cnaps.training.metatrain", "cl_cnaps.training.pretrain", "cl_cnaps.classifier", "cl_cnaps.data.conversion",
@@ -112,7 +114,7 @@ VERBS: Mapping[str, list[str]] = {
 def prepare(folder: Path) -> None:
     """Put images and recipes into a folder."""
     luck = np.random.default_rng(0)
-    for name, images, side in (("images", 8, 32), ("many", 52, 4)):
+    for name, images, side in (("images", 8, 32), ("many", 56, 4)):
         for animal in ("ant", "bee", "cat", "dog", "eel"):
             (folder / name / animal).mkdir(parents=True)
             colour = luck.integers(0, 60, 3)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cl_cnaps.commands.pages import PARTS
-from cl_cnaps.commands.record_list import Asked, otherwise, planned, recipe_of
+from cl_cnaps.commands.pages import PARTS, Asked, otherwise, planned, recipe_of
 from cl_cnaps.commands.sweep_runs import collected
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.records.record import records_under

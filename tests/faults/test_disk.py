@@ -1,0 +1,108 @@
+"""Full disks, folders that cannot be written to, outputs nobody can read: one line, and no finished work is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import tiny
+
+from cl_cnaps.data.atomic import try_folder
+from cl_cnaps.errors import ClCnapsError
+
+VERBS = {
+    verb: ["0" if before == "--workers" else word for before, word in zip(["", *words], words, strict=False)]
+    for verb, words in tiny.VERBS.items()
+    if verb != "sweep"  # whose processes are those of its verb
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("disk")
+    tiny.prepare(folder)
+    assert tiny.forked([*VERBS["stream"], "--out", "records"], folder).code == 0
+    yield folder
+
+
+def one_line(ended: tiny.Ended) -> str:
+    assert ended.code in (1, 120), ended
+    assert "Traceback" not in ended.err and "unforeseen" not in ended.err, ended.err
+    line = ended.err.splitlines()[-1]
+    assert line.startswith("Error: "), ended.err
+    assert ended.err.count("Error:") == 1
+    return line
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_disk_that_fills_up(folder: Path, verb: str) -> None:
+    """A limit on the size of files ends a verb before it begins, or in its midst; without it the verb finishes."""
+    for largest in (2000, 4500, 12_000):
+        ended = tiny.forked([*VERBS[verb], *out_of(verb, "full")], folder, largest=largest)
+        if ended.code:
+            assert "File too large" in one_line(ended)
+    resume = ["--resume"] if (folder / "full" / verb / "training" / "checkpoint.safetensors").exists() else []
+    ended = tiny.forked([*VERBS[verb], *out_of(verb, "full"), *resume], folder)
+    assert ended.code == 0, ended.err
+    assert not [path for path in folder.rglob("*.partial") if "own" not in path.parts]
+
+
+def out_of(verb: str, name: str) -> list[str]:
+    return (
+        ["--out", name] if verb in ("stream", "evaluate", "active", "ablate", "metatrain", "pretrain") else []
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_output_that_cannot_be_written(folder: Path, verb: str) -> None:
+    words = [*VERBS[verb], *out_of(verb, "silent")]
+    if verb == "data convert":
+        words[words.index("--out") + 1] = "silent"
+    assert one_line(tiny.forked(words, folder, out="/dev/full")) == (
+        "Error: standard output cannot be written: No space left on device"
+    )
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if "--out" in VERBS[verb] or out_of(verb, "x")])
+def test_a_folder_that_cannot_be_written_to_is_refused_first(folder: Path, verb: str) -> None:
+    (folder / "file").write_text("no folder")
+    words = [word if before != "--out" else "file/in/it.safetensors" for before, word in
+             zip(["", *VERBS[verb]], VERBS[verb], strict=False)]  # fmt: skip
+    ended = tiny.forked([*words, *out_of(verb, "file/in/it")], folder)
+    assert "cannot be written to" in one_line(ended)
+    assert ended.out == "" and len(ended.err.splitlines()) == 1, "before any work"
+
+
+def test_a_folder_without_permission(tmp_path: Path, nobody: None) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o555)
+    with pytest.raises(ClCnapsError, match=r"runs cannot be written to \(Permission denied\)"):
+        try_folder(mine / "runs")
+    mine.chmod(0o777)
+    try_folder(mine / "runs")
+    assert not list(mine.iterdir()), "nothing is left"
+
+
+def test_the_journal_of_a_run_is_kept(folder: Path) -> None:
+    """What was finished when the disk was full is not computed again."""
+    words = [*VERBS["stream"], "--out", "kept", "--runs", "60"]
+    ended = tiny.forked(words, folder, largest=15_000)
+    assert "journal.jsonl cannot be written" in one_line(ended)
+    ended = tiny.forked([*words, "--resume"], folder)
+    assert ended.code == 0, ended.err
+    assert " of 180 steps finished before" in ended.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("closed", ["stdout", "pipe"])
+def test_nobody_reads(tmp_path: Path, closed: str) -> None:
+    script = f"exec {sys.executable} {tiny.ROOT / 'cli.py'} recipes show small"
+    script = f"{script} >&-" if closed == "stdout" else f"({script}; echo $? >code) | true"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=tiny.environment(tmp_path), capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    if closed == "pipe":
+        assert done.returncode == 0
