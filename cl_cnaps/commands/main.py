@@ -102,9 +102,10 @@ class _Verbs(click.Group):
         except Exception as error:
             if context.params["debug"]:
                 raise
-            if (output := _broken_output()) is not None:
-                if isinstance(output, BrokenPipeError):  # `cl-cnaps ... | head`
-                    raise SystemExit(EXIT_PIPE_CLOSED) from None
+            output = _broken_output()
+            if isinstance(output or error, BrokenPipeError):  # `cl-cnaps ... | head`
+                raise SystemExit(EXIT_PIPE_CLOSED) from None
+            if output is not None:
                 line = f"standard output cannot be written: {output.strerror}"
             elif isinstance(error, OSError) and (error.filename is not None or error.errno in _DISK):
                 line = f"{error.filename or 'a file'} cannot be written or read: {error.strerror}"
