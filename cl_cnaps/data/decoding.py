@@ -36,6 +36,8 @@ def decode(data: bytes, where: str) -> Image.Image:
             raise BadInputError(
                 f"{where}: {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read"
             )
+        if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+            raise BadInputError(f"{where}: pixels of 32 bits, whose range is not known; save it with 8 or 16")
         image.load()
         return upright(image)
 

@@ -20,7 +20,7 @@ from cl_cnaps.data.registered import registered
 from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.data.torchvision_layouts import torchvision_source
 from cl_cnaps.data.trees import Tree, open_tree
-from cl_cnaps.errors import BadInputError, MissingDataError, printable
+from cl_cnaps.errors import BadInputError, MissingDataError, foreign, printable
 from cl_cnaps.paths import data_root, user_path
 
 
@@ -104,7 +104,9 @@ def open_path(path: Path, name: str | None = None) -> CountedSource:
     """Class folders, QuickDraw bitmaps or records: whatever is in this directory or zip; or a feature file."""
     if path.suffix in SUFFIXES and not path.is_dir():
         return FeatureSource(path, name)
-    if (path / SPEC_FILE).is_file():
+    with foreign(str(path), "cannot be read"):
+        has_records = (path / SPEC_FILE).is_file()
+    if has_records:
         return _open_records(path, name)
     source = _from_tree(open_tree(path), name or path.stem)
     classes = {class_name for split in source.splits for class_name in source.classes(split)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -17,7 +18,7 @@ FILE = "sources.json"
 def registered(root: Path) -> dict[str, Path]:
     """Name -> folder, zip or records folder, of everything registered."""
     file = root / FILE
-    if not file.is_file():
+    if not os.path.lexists(file):
         return {}
     entries = read_json(file)
     with foreign(str(file), "damaged; mend or remove it"):

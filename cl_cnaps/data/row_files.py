@@ -11,6 +11,8 @@ import json
 import logging
 import math
 import os
+import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,12 +36,12 @@ class RowFile:
 
     def __init__(self, path: Path, key: str) -> None:
         """Open a file that was written for `key`; raises ValueError where it does not fit."""
-        if not path.is_file():
-            raise FileNotFoundError
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise ValueError("it is a folder, link, pipe or device")
         self.path = path
         self._file = path.open("rb", buffering=0)
         start = self._read(0, _HEADER)
-        if _checksum(start[4:]) != int.from_bytes(start[:4], "little"):
+        if len(start) < _HEADER or _checksum(start[4:]) != int.from_bytes(start[:4], "little"):
             raise ValueError("its header is damaged")
         header = json.loads(start[4:])
         if (header["form"], header["key"]) != (_FORM, key):
@@ -133,7 +135,10 @@ def keep_array(path: Path, key: str, array: np.ndarray) -> None:
 def _discard(path: Path, problem: str) -> None:
     _log.warning("%s does not fit (%s): it is made again", path, problem)
     with suppress(OSError):
-        path.unlink(missing_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _checksum(data: bytes) -> int:

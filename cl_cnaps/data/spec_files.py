@@ -102,13 +102,13 @@ class _Keys:
     def numbered(self, key: str, expected: int) -> list[Any]:
         """An object with keys "0".."expected - 1" as a list."""
         values = self.mapping(key)
-        wanted = [str(number) for number in range(expected)]
-        missing = [number for number in wanted if number not in values]
-        if missing:
-            self.fail(key, f"lacks {len(missing)} of the ids 0..{expected - 1}, the first: {missing[0]}")
+        # Ends after as many looks as there are values, however many are expected.
+        missing = next((number for number in range(expected) if str(number) not in values), None)
+        if missing is not None:
+            self.fail(key, f"lacks some of the ids 0..{expected - 1}, the first: {missing}")
         if len(values) != expected:
             self.fail(key, f"has {len(values)} entries; the splits have {expected}")
-        return [values[number] for number in wanted]
+        return [values[str(number)] for number in range(expected)]
 
     def names(self, key: str, expected: int) -> tuple[str, ...]:
         values = self.numbered(key, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +15,10 @@ from cl_cnaps.errors import BadInputError, MissingDataError, foreign
 from cl_cnaps.untrusted import MAX_FILE_BYTES, read_file
 
 MAX_FOLDERS = 1_000_000
-"""Most folders that one source may have: links between folders can make any number of a few."""
+"""Most folders that one source may have."""
+
+MAX_PATHS = 32
+"""Most paths that may lead to one folder: links between folders can make any number of them."""
 
 SUSPICIOUS_BYTES, MAX_RATIO = 2**26, 200
 """A zip's file that grows beyond the first when unpacked may be at most so many times its packed size."""
@@ -51,13 +55,14 @@ class Tree(Protocol):
 
 def open_tree(path: Path) -> Tree:
     """The files of a folder or of a zip."""
-    if path.is_dir():
-        return DirectoryTree(path)
-    if not path.exists():
-        raise MissingDataError(f"{path} does not exist: a folder, or a zip of one, was expected there")
-    if not path.is_file() or not zipfile.is_zipfile(path):
-        raise BadInputError(f"{path} is neither a folder nor a readable zip file")
-    return ZipTree(path)
+    with foreign(str(path), "cannot be read"):
+        if path.is_dir():
+            return DirectoryTree(path)
+        if not path.exists():
+            raise MissingDataError(f"{path} does not exist: a folder, or a zip of one, was expected there")
+        if not path.is_file() or not zipfile.is_zipfile(path):
+            raise BadInputError(f"{path} is neither a folder nor a readable zip file")
+        return ZipTree(path)
 
 
 class DirectoryTree:
@@ -70,6 +75,7 @@ class DirectoryTree:
         """Every file below the folder; a folder that cannot be listed is an error, not empty."""
         found: list[str] = []
         folders: list[tuple[str, frozenset[tuple[int, int]]]] = [("", frozenset())]
+        paths: Counter[tuple[int, int]] = Counter()
         for visited, (below, above) in enumerate(folders):  # grows while it is walked
             if visited >= MAX_FOLDERS:
                 raise BadInputError(f"{self.path} has more than {MAX_FOLDERS:,} folders, links followed")
@@ -78,10 +84,16 @@ class DirectoryTree:
                 identity = (status.st_dev, status.st_ino)
                 if identity in above:
                     continue  # a link to a folder that it lies in
+                paths[identity] += 1
+                if paths[identity] > MAX_PATHS:
+                    raise BadInputError(
+                        f"{self.path / below} is reached by more than {MAX_PATHS} paths: its folders are linked to "
+                        "one another"
+                    )
                 with os.scandir(self.path / below) as entries:
                     for entry in entries:
                         name = f"{below}{entry.name}"
-                        if entry.is_dir():
+                        if _is_folder(entry):
                             folders.append((f"{name}/", above | {identity}))
                         else:
                             found.append(name)
@@ -106,8 +118,8 @@ class DirectoryTree:
             return (self.path / name).stat().st_size
 
     def where(self, name: str) -> str:
-        """The file's path."""
-        return str(self.path / name)
+        """The file's path, on one line."""
+        return str(self.path / name).replace("\n", "\\n")
 
     def checksums(self, names: Iterable[str]) -> list[tuple[int, int]]:
         """Size and CRC-32 of each file, from its whole content."""
@@ -124,6 +136,13 @@ class DirectoryTree:
                 version = None
             crc = zlib.crc32(os.fsencode(f"{name}\0{version}\n"), crc)
         return f"{crc:08x}"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads back to itself: a file that cannot be read
+        return False
 
 
 class ZipTree:
@@ -181,7 +200,7 @@ class ZipTree:
 
     def where(self, name: str) -> str:
         """The zip's path and the file's name in it."""
-        return f"{self.path}:{name}"
+        return f"{self.path}:{name}".replace("\n", "\\n")
 
     def checksums(self, names: Iterable[str]) -> list[tuple[int, int]]:
         """Size and CRC-32 of each file, as the zip's own table of contents has them."""

@@ -167,3 +167,17 @@ def test_rows_that_were_not_all_written_make_no_file(tmp_path: Path) -> None:
     ):
         append(np.zeros((1, 3), np.uint8))
     assert list(tmp_path.glob("*x.rows*")) == []
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "dangling link"])
+def test_packed_file_that_is_no_file(source: CountedSource, kind: str) -> None:
+    file = packed_file(source, 8)
+    file.parent.mkdir(parents=True)
+    if kind == "folder":
+        (file / "x").mkdir(parents=True)
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("nowhere")
+    found = packed(source, 8).images("all", "cat", [1], 8)
+    assert torch.equal(found, source.images("all", "cat", [1], 8))

@@ -15,7 +15,9 @@ from faults.damage import hunt
 
 from cl_cnaps.data import open_source
 from cl_cnaps.data.examples import encode_example
-from cl_cnaps.data.registered import register
+from cl_cnaps.data.feature_files import FeatureSource, FeatureTable, write_features
+from cl_cnaps.data.listing import listing
+from cl_cnaps.data.registered import register, registered
 from cl_cnaps.data.spec_files import read_spec
 from cl_cnaps.data.tfrecords import write_records
 from cl_cnaps.data.verify import verify
@@ -52,6 +54,33 @@ def test_deep_and_endless_specifications(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(ClCnapsError, match=r"x\.json"):
             read_spec(tmp_path / "x.json")
+
+
+def test_specification_of_endless_classes(tmp_path: Path) -> None:
+    spec = {**FLAT, "classes_per_split": {"TRAIN": 10**18, "VALID": 0, "TEST": 1}}
+    (tmp_path / "x.json").write_text(json.dumps(spec))
+    with pytest.raises(ClCnapsError, match=r"lacks some of the ids 0\.\.1000000000000000000, the first: 4"):
+        read_spec(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_feature_files(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"x.{suffix}"
+    features = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    splits = np.array(["train", "test"] * 3)
+    table = FeatureTable.of(features, np.arange(6) % 2, splits, ("a", "b"), {"backbone": "x"})
+    write_features(file, table)
+
+    def check(content: bytes) -> None:
+        file.write_bytes(content)
+        try:
+            found = FeatureSource(file)
+        except ClCnapsError as error:
+            assert str(file) in str(error) and "\n" not in str(error)
+        else:  # the checksum covers all that is read
+            assert found.digest() == table.digest() or "checksum" not in found.metadata
+
+    hunt(suffix, file.read_bytes(), check, budget=600)
 
 
 def test_records(tmp_path: Path) -> None:
@@ -174,3 +203,15 @@ def test_the_register_of_sources(tmp_path: Path) -> None:
         "[" * 10**5,
     ):
         check(content.encode())
+
+
+def test_registered_path_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "sources.json").write_text(json.dumps({"long": "x" * 5000, "nul": "\0", "good": "/nowhere"}))
+    problems = {row.name: row.problem for row in listing(tmp_path) if row.problem}
+    assert set(problems) == {"long", "nul", "good"}
+
+
+def test_register_that_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "sources.json").mkdir()
+    with pytest.raises(ClCnapsError, match=r"sources\.json is a folder, pipe or device"):
+        registered(tmp_path)

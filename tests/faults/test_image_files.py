@@ -149,3 +149,35 @@ def _decode_or_refuse(content: bytes) -> None:
     else:
         assert image.mode in ("L", "RGB")
         assert len(np.asarray(image)) == image.height
+
+
+def test_many_folders_that_link_to_each_other(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "pets", {f"c{number}": 1 for number in range(12)})
+    for one in range(12):
+        for other in range(12):
+            (folder / f"c{one}" / f"to{other}").symlink_to(folder / f"c{other}")
+    with pytest.raises(ClCnapsError, match="reached by more than 32 paths"):
+        open_source(f"folder:{folder}")
+
+
+def test_link_to_itself(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "pets", {"cat": 2})
+    (folder / "loop").symlink_to("loop")
+    (folder / "cat" / "loop.png").symlink_to("loop.png")
+    found = verify(open_source(f"folder:{folder}"))
+    assert found.images == 2
+    assert len(found.bad) == 1 and "loop.png" in found.bad[0]
+
+
+def test_name_with_a_line_break(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "pets", {"cat": 2})
+    (folder / "cat" / "x\n0 bad.png").write_bytes(b"no image")
+    (bad,) = verify(open_source(f"folder:{folder}")).bad
+    assert "\n" not in bad
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_pixels_of_unknown_range(dtype: type) -> None:
+    pixels = Image.fromarray(np.linspace(0, 1, 16).reshape(4, 4).astype(dtype))
+    with pytest.raises(ClCnapsError, match="x: pixels of 32 bits"):
+        decode(file_bytes(pixels, "TIFF"), "x")
