@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cl_cnaps.classifier import FewShotClassifier, Prediction, load
     from cl_cnaps.continual.strategies import CnapsStrategy, SimpleCnapsStrategy, TransductiveCnapsStrategy
     from cl_cnaps.models.cnaps import Cnaps, SimpleCnaps, TransductiveCnaps
+    from cl_cnaps.torch_setup import set_up_torch
 
 _PUBLIC = {
     "Cnaps": "cl_cnaps.models.cnaps",
@@ -28,6 +29,7 @@ _PUBLIC = {
     "TransductiveCnapsStrategy": "cl_cnaps.continual.strategies",
     "load": "cl_cnaps.classifier",
     "read_results": "cl_cnaps.records.reading",
+    "set_up_torch": "cl_cnaps.torch_setup",
 }
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "__version__",
     "load",
     "read_results",
+    "set_up_torch",
 ]
 
 torchvision_import.install()

@@ -11,9 +11,10 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from cl_cnaps.torch_setup import set_up_torch
+import cl_cnaps
 if sys.argv[1] == "set":
-    set_up_torch()
+    cl_cnaps.set_up_torch(threads=1)
+    assert torch.get_num_threads() == 1
 torch.zeros(10_000_000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(40):

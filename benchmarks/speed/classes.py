@@ -9,7 +9,6 @@ scatter: that of one of its classes). 100,000 classes are learned in a process o
 from __future__ import annotations
 
 import resource
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.speed.figures import Figure
 from benchmarks.speed.stock_process import StockProcess, serve
-from benchmarks.speed.timing import seconds
+from benchmarks.speed.timing import ratio, seconds
 from cl_cnaps.continual.benchmarks import StreamConfig, plan_stream
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.stream import Stream
@@ -189,6 +188,7 @@ def _many(generator: Generator, *, quick: bool) -> Iterator[Figure]:
     rank = 4 if quick else STORED_RANK
     for classes in (50, 100) if quick else (1_000, 10_000):
         yield _agreement(generator, classes, rank)
+        release_spare_memory(0)
     few, many = (50, 100) if quick else (10_000, 100_000)
     with tempfile.TemporaryDirectory(prefix="cl-cnaps-classes-") as folder:
         path = Path(folder) / "statistics.pt"
@@ -210,17 +210,15 @@ def _many(generator: Generator, *, quick: bool) -> Iterator[Figure]:
         at_least=False,
         details=details,
     )
-    ratios = [two["seconds"] / one["seconds"] for one, two in rounds[1:] or rounds]
+    taken = list(zip(*(rounds[1:] or rounds), strict=True))
+    value, spread = ratio(*([one["seconds"] for one in of_size] for of_size in reversed(taken)))
     yield Figure(
         "classes",
         f"{QUERIES} queries among {many} classes, to the same among {few}",
-        round(statistics.median(ratios), 2),
+        value,
         bar=1.5,
         at_least=False,
-        details={
-            "spread": [round(min(ratios), 2), round(max(ratios), 2)],
-            "seconds": [[round(one["seconds"], 2) for one in pair] for pair in rounds],
-        },
+        details={**spread, "seconds": [[round(one["seconds"], 2) for one in pair] for pair in rounds]},
     )
 
 

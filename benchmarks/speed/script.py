@@ -12,16 +12,25 @@ from benchmarks.speed.figures import Figure
 from benchmarks.speed.machine import load, warnings_about
 from cl_cnaps.torch_setup import set_up_torch
 
-NAMES = ("head", "classes", "embed", "stream", "loading", "growth", "evaluate", "metatrain", "profile")
+NAMES = (
+    "head",
+    "classes",
+    "embed",
+    "compiled",
+    "stream",
+    "slda",
+    "loading",
+    "growth",
+    "evaluate",
+    "metatrain",
+    "profile",
+)
 """Each is a module of this package with a function `measure`."""
 
 
 def measured(name: str, *, quick: bool, threads: int) -> Iterator[Figure]:
     """The figures of one benchmark as they come, with PyTorch set as the commands set it."""
-    import torch
-
-    torch.set_num_threads(threads)
-    set_up_torch()
+    set_up_torch(threads)
     yield from importlib.import_module(f"benchmarks.speed.{name}").measure(quick)
 
 

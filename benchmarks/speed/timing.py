@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -14,10 +14,10 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(
+def turns(
     forms: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True, at_least: float = 0.0
-) -> dict[str, float]:
-    """Median seconds of each form, one after the other in every round; the first round may warm up.
+) -> dict[str, list[float]]:
+    """Seconds of each form in every round, one form after the other; the first round may warm up.
 
     Work that is quick has more rounds, until they have taken `at_least` seconds: one of a few milliseconds says little.
     """
@@ -30,7 +30,21 @@ def interleaved(
         for name, work in forms.items():
             taken[name].append(seconds(work))
         number += 1
+    return taken
+
+
+def interleaved(
+    forms: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True, at_least: float = 0.0
+) -> dict[str, float]:
+    """Median seconds of each form; the arguments are those of `turns`."""
+    taken = turns(forms, rounds, warm_up=warm_up, at_least=at_least)
     return {name: statistics.median(spent) for name, spent in taken.items()}
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, dict[str, list[float]]]:
+    """Median of the ratios of rounds, and their spread for the details of a figure."""
+    ratios = [a / b for a, b in zip(over, under, strict=True)]
+    return round(statistics.median(ratios), 2), {"spread": [round(min(ratios), 2), round(max(ratios), 2)]}
 
 
 def milliseconds(times: Mapping[str, float]) -> dict[str, float]:

@@ -1,0 +1,197 @@
+"""Whole programs: Avalanche's StreamingLDA on a network of timm, against our strategy and our command.
+
+Split-MNIST, 100 images a class to learn and 100 to test, EfficientNet-Lite0 at 96 pixels with the same weights; after
+each of five tasks all tasks are evaluated. The program with StreamingLDA is what a person would write: images through
+torchvision, the network as timm makes it, batches of 64, PyTorch as it comes. Ours is the same program with
+`SimpleCnapsStrategy` and `set_up_torch`; the command is `cl-cnaps stream`. Each is a process of its own, timed from its
+start to its end; the seconds without imports are in the details.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.speed.figures import Figure
+from benchmarks.speed.timing import ratio, turns
+from cl_cnaps.errors import ClCnapsError
+
+BATCH, NATIVE, REPEATS = 64, 28, 3
+_BAR = 6.0
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """The strategy, then the command."""
+    import torch
+
+    images = 10 if quick else 100
+    threads = str(torch.get_num_threads())
+    final: dict[str, float] = {}
+    inside: dict[str, list[float]] = {"slda": [], "strategy": [], "command": []}
+
+    def program(name: str) -> Callable[[], None]:
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.speed.slda", name, str(images)]
+
+        def once() -> None:
+            answer = json.loads(_output(command, threads))
+            final[name] = answer["accuracy"]
+            inside[name].append(round(answer["seconds"], 2))
+
+        return once
+
+    def command() -> None:
+        with tempfile.TemporaryDirectory(prefix="cl-cnaps-slda-") as out:
+            code = "from cl_cnaps.commands.main import main; main()"
+            options = ["--runs", "1", "--head", "single", "--shots", str(images), "--queries", str(images)]
+            arguments = [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-c",
+                code,
+                "stream",
+                *options,
+                "--json",
+                "--out",
+                out,
+            ]
+            answer = json.loads(_output(arguments, threads))
+            final["command"] = answer["final_accuracy"]["mean"]
+            inside["command"].append(round(answer["seconds"], 2))
+
+    forms = {"slda": program("slda"), "strategy": program("strategy"), "command": command}
+    taken = turns(forms, 1 if quick else REPEATS, warm_up=not quick)
+    for name, what in (("strategy", "SimpleCnapsStrategy"), ("command", "`cl-cnaps stream`")):
+        value, spread = ratio(taken["slda"], taken[name])
+        details = {
+            **spread,
+            "seconds": {each: [round(one, 2) for one in taken[each]] for each in ("slda", name)},
+            "seconds_without_imports": {each: inside[each] for each in ("slda", name)},
+            "accuracy": {each: round(final[each], 4) for each in ("slda", name)},
+        }
+        yield Figure("slda", f"{what}, to StreamingLDA of Avalanche", value, bar=_BAR, details=details)
+
+
+def _output(command: list[str], threads: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": threads}
+    )
+    if done.returncode:
+        raise ClCnapsError(f"{command[4]} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout.strip().splitlines()[-1]
+
+
+# The programs.
+
+
+def _benchmark(images: int, transform: Any) -> Any:
+    """Split-MNIST as a person would hand it to Avalanche: images that are transformed when they are read."""
+    from avalanche.benchmarks import benchmark_from_datasets, with_task_labels
+    from avalanche.benchmarks.utils import DataAttribute, TaskLabels
+    from avalanche.benchmarks.utils.classification_dataset import TaskAwareClassificationDataset
+    from torch.utils.data import Dataset
+
+    from cl_cnaps.continual.benchmarks import StreamConfig, plan_stream
+    from cl_cnaps.data import open_source
+
+    class Digits(Dataset):  # type: ignore[type-arg]
+        def __init__(self, pixels: Any, labels: Any) -> None:
+            self.pixels, self.targets = pixels, labels.tolist()
+
+        def __len__(self) -> int:
+            return len(self.targets)
+
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            return transform(self.pixels[index]), self.targets[index]
+
+    def dataset(pixels: Any, labels: Any, task: int) -> Any:
+        attributes = [DataAttribute(labels.tolist(), "targets"), TaskLabels([task] * len(labels))]
+        return TaskAwareClassificationDataset([Digits(pixels, labels)], data_attributes=attributes)
+
+    plan = plan_stream(StreamConfig("split-mnist", images, images), open_source("mnist", download=False))
+    tasks = list(enumerate(plan.stream(0, NATIVE).tasks))
+    train = [dataset(task.support_images, task.support_labels, t) for t, task in tasks]
+    test = [dataset(task.query_images, task.query_labels, t) for t, task in tasks]
+    return with_task_labels(benchmark_from_datasets(train=train, test=test))
+
+
+def _learn(strategy: Any, benchmark: Any) -> float:
+    """Learn all tasks, evaluating all after each; the final accuracy."""
+    results: dict[str, float] = {}
+    for experience in benchmark.train_stream:
+        strategy.train(experience)
+        results = strategy.eval(benchmark.test_stream)
+    (accuracy,) = (value for name, value in results.items() if name.startswith("Top1_Acc_Stream"))
+    return float(accuracy)
+
+
+def _evaluator() -> Any:
+    from avalanche.evaluation.metrics import accuracy_metrics
+    from avalanche.training.plugins import EvaluationPlugin
+
+    return EvaluationPlugin(accuracy_metrics(stream=True))
+
+
+def slda(images: int) -> Callable[[], float]:
+    """The program with StreamingLDA; what is imported is not in the work returned."""
+    from avalanche.training.supervised import StreamingLDA
+    from torch import nn
+    from torchvision import transforms
+
+    from cl_cnaps.models.backbones import load_backbone
+
+    def work() -> float:
+        backbone = load_backbone("efficientnet-lite0")  # the network of timm with weights that are here
+        info = backbone.info
+        transform = transforms.Compose(
+            [
+                transforms.ToPILImage(),
+                transforms.Resize((info.image_size, info.image_size)),
+                transforms.ToTensor(),
+                transforms.Normalize(info.mean, info.std),
+            ]
+        )
+        strategy = StreamingLDA(
+            slda_model=backbone.network,
+            criterion=nn.CrossEntropyLoss(),
+            input_size=info.width,
+            num_classes=10,
+            train_mb_size=BATCH,
+            eval_mb_size=BATCH,
+            evaluator=_evaluator(),
+        )
+        return _learn(strategy, _benchmark(images, transform))
+
+    return work
+
+
+def strategy(images: int) -> Callable[[], float]:
+    """The program with our strategy."""
+    from torchvision import transforms
+
+    import cl_cnaps
+    from cl_cnaps import SimpleCnapsStrategy
+
+    def work() -> float:
+        cl_cnaps.set_up_torch()
+        ours = SimpleCnapsStrategy(eval_mb_size=BATCH, evaluator=_evaluator())
+        transform = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor()])
+        return _learn(ours, _benchmark(images, transform))
+
+    return work
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    stdout, sys.stdout = sys.stdout, sys.stderr  # loggers print what they are doing
+    work = {"slda": slda, "strategy": strategy}[sys.argv[1]](int(sys.argv[2]))
+    start = time.perf_counter()
+    found = work()
+    print(json.dumps({"accuracy": found, "seconds": time.perf_counter() - start}), file=stdout)
