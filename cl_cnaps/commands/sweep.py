@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,6 @@ def sweep(
         raise click.UsageError("--address and --gpus are for --engine ray")
     from cl_cnaps.commands.sweep_runs import planned_runs
     from cl_cnaps.recipes import find_recipe
-    from cl_cnaps.report.view import view_of
     from cl_cnaps.sweeps.recipe import read_sweep_recipe
     from cl_cnaps.sweeps.sweep import append_failures, no_failures
     from cl_cnaps.sweeps.sweep import sweep as run_sweep
@@ -149,10 +148,7 @@ def sweep(
         interrupted = True
     outcomes.sort(key=lambda outcome: outcome.number)
     listing = None if dry_run else _write_listing(out, name, recipe, runs, outcomes)
-    results = [
-        (one, view_of(one.record).headlines(recipe.paper.trained_on) if one.record else [])
-        for one in outcomes
-    ]
+    results = [(one, _headlines(one, recipe.paper.trained_on)) for one in outcomes]
     if as_json:
         for outcome, headlines in results:
             echo(json.dumps(_line(outcome, headlines)))
@@ -190,12 +186,28 @@ def _engine(
     return LocalEngine(do, workers, threads), threads
 
 
+def _headlines(outcome: Outcome, trained_on: str) -> list[Headline]:
+    """The numbers of a run's records; those of several are named by their models."""
+    from cl_cnaps.report.view import view_of
+
+    if outcome.record is None:
+        return []
+    if not outcome.others:
+        return view_of(outcome.record).headlines(trained_on)
+    return [
+        replace(line, of=f"{view.name}, {line.of}")
+        for view in map(view_of, (outcome.record, *outcome.others))
+        for line in view.headlines(trained_on)
+    ]
+
+
 def _line(outcome: Outcome, headlines: Sequence[Headline]) -> dict[str, Any]:
     return {
         "run": outcome.run.words,
         "command": shlex.join(["cl-cnaps", outcome.run.verb, *outcome.run.arguments]),
         "status": outcome.status,
         "record": None if outcome.place is None else outcome.place.as_posix(),
+        "others": [record.path.as_posix() for record in outcome.others],
         "headlines": [asdict(headline) for headline in headlines],
         "seconds": outcome.seconds,
         "attempts": outcome.attempts,
@@ -220,6 +232,9 @@ def _write_listing(
                 "command": shlex.join(["cl-cnaps", run.verb, *run.arguments]),
                 "status": outcome.status if outcome else "not run",
                 "record": None if place is None else place.relative_to(out),
+                "others": []
+                if outcome is None
+                else [record.path.relative_to(out) for record in outcome.others],
             }
         )
     content = {"recipe": recipe.name, "paper": list(recipe.paper.labels), "runs": listed}
@@ -240,7 +255,7 @@ def _report(
     from cl_cnaps.sweeps.table import sweep_table, tally
 
     if results:
-        title = f"{name} · {recipe.verb} · {', '.join(recipe.paper.labels)}"
+        title = " · ".join(filter(None, (name, recipe.verb, ", ".join(recipe.paper.labels))))
         terminal().print(terminal_table(sweep_table(title, results)))
         echo()
     echo(f"{count(len(runs), 'run')}: {tally([outcome for outcome, _ in results]) or 'none ended'}")

@@ -10,7 +10,7 @@ import difflib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,10 +135,10 @@ def _option(option: click.Option, value: Scalar, where: str) -> list[str]:
 
 
 def do(task: Task) -> Reply:
-    """Find the record of a run, or make it."""
+    """Find the records of a run, or make them."""
     import torch
 
-    from cl_cnaps.experiments.base import execute
+    from cl_cnaps.experiments.base import execute_all
     from cl_cnaps.torch_setup import set_up_torch
 
     start = time.perf_counter()
@@ -147,27 +147,22 @@ def do(task: Task) -> Reply:
     given = parse(task.verb, task.arguments, task.verb)
     download = given.pop("download")
     experiments = kind(task.verb).prepare(OPTIONS[task.verb](**given), download=download)
-    if len(experiments) > 1:
-        raise BadInputError(
-            f"`cl-cnaps {task.verb} {' '.join(task.arguments)}` makes {len(experiments)} records and a run of a sweep "
-            "one: list the values (encodings, or film and none as `adaptation`) in the recipe's grid"
-        )
-    (experiment,) = experiments
-    record = experiment.record_path(Path()).as_posix()
-    if record in task.have:
-        return Reply(record, "found")
-    if task.look_only:
-        return Reply(record, "absent")
+    records = [experiment.record_path(Path()).as_posix() for experiment in experiments]
+    left = [one for one, record in zip(experiments, records, strict=True) if record not in task.have]
+    if not left or task.look_only:
+        others = tuple((record, None) for record in records[1:])
+        return Reply(records[0], "absent" if left else "found", others=others)
     # Experiments use several cores by processes of one thread each, to the same result; a stream by its threads.
     workers = task.threads if task.threads > 1 else 0
-    with _command_line(task):
-        if task.out is not None:
-            execute(experiment, Path(task.out), resume=True, workers=workers)
-            return Reply(record, "made", time.perf_counter() - start)
-        with tempfile.TemporaryDirectory(prefix="cl-cnaps-sweep-") as folder:
-            execute(experiment, Path(folder), resume=True, workers=workers)
-            files = {path.name: path.read_bytes() for path in (Path(folder) / record).iterdir()}
-            return Reply(record, "made", time.perf_counter() - start, files)
+    with _command_line(task), tempfile.TemporaryDirectory(prefix="cl-cnaps-sweep-") as folder:
+        made = execute_all(left, Path(task.out or folder), resume=True, workers=workers)
+        sent: dict[str, Mapping[str, bytes]] = {}
+        if task.out is None:
+            for one in made:
+                files = {path.name: path.read_bytes() for path in one.path.iterdir()}
+                sent[one.path.relative_to(folder).as_posix()] = files
+    with_files = tuple((record, sent.get(record)) for record in records)
+    return Reply(records[0], "made", time.perf_counter() - start, with_files[0][1], with_files[1:])
 
 
 @contextmanager

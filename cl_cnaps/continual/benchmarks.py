@@ -162,14 +162,24 @@ def _fscil(config: StreamConfig, source: Source) -> StreamPlan:
     sessions = [] if config.lists is None else read_sessions(config.lists, info)
     groups = class_plan(source.classes("train") if separate else tuple(splits), info, sessions)
     support = {name: "train" if separate else splits[name] for name in splits}
-    notes, listed = [], {}
+    notes: list[str] = []
+    listed: dict[str, tuple[int, ...]] = {}
+    missing: list[tuple[int, str]] = []
     for session, classes in zip(sessions, groups[1:], strict=bool(sessions)):
         found = listed_images(session, classes, source, support, info.shots)
-        if found is None:
-            notes.append(
-                f"session {session.number}: not all listed images are there; a seeded draw stands in"
+        if not isinstance(found, str):
+            listed.update(found)
+            continue
+        if getattr(source, "complete", None):
+            raise BadInputError(
+                f"the image list of session {session.number} names the image {found}, which {source.name} does not have"
             )
-        listed.update(found or {})
+        missing.append((session.number, found))
+    if missing:
+        numbers = ", ".join(str(number) for number, _ in missing)
+        notes.append(
+            f"sessions {numbers}: listed images are not there, such as {missing[0][1]}; a seeded draw stands in"
+        )
     if not sessions:
         notes.append("no image lists: the images of novel sessions are a seeded draw")
     if listed and config.shots not in (None, info.shots):

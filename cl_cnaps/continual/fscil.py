@@ -97,13 +97,13 @@ def class_plan(available: Sequence[str], info: FscilInfo, sessions: Sequence[Ses
 
 def listed_images(
     session: Session, classes: Sequence[str], source: Source, splits: dict[str, str], shots: int
-) -> dict[str, tuple[int, ...]] | None:
-    """Return the image numbers of each class, or None if not every listed image is there, in its class.
+) -> dict[str, tuple[int, ...]] | str:
+    """Return the image numbers of each class, or the first listed image that is not there, in its class.
 
     An image is found by the name of its file, or by its number in the training set.
     """
     if not isinstance(source, CountedSource):
-        return None
+        return session.images[0][1]
     wanted: dict[str, list[str]] = {name: [] for name in classes}
     places: dict[tuple[str, str], int] = {}
     for name in classes:
@@ -112,10 +112,16 @@ def listed_images(
     for folder, image in session.images:
         owners = [name for name in ([folder] if folder else classes) if (name, image) in places]
         if len(owners) != 1 or owners[0] is None:
-            return None
+            return image
         wanted[owners[0]].append(image)
     found = {name: tuple(places[name, image] for image in images) for name, images in wanted.items()}
-    return found if all(len(set(numbers)) == shots for numbers in found.values()) else None
+    for name, numbers in found.items():
+        if len(set(numbers)) != shots:
+            raise BadInputError(
+                f"the image list of session {session.number} names {len(set(numbers))} different images of {name!r}; "
+                f"a class has {shots}"
+            )
+    return found
 
 
 def _image(line: str) -> tuple[str | None, str]:

@@ -100,7 +100,8 @@ MEASURES: Mapping[str, Measure] = {
 }
 _USUAL = ("final", "forgetting", "backward", "incremental", "seconds", "memory")
 _COMPARED = ("final", "forgetting", "incremental", "seconds", "memory")
-_FSCIL = ("drop", "base", "novel", "harmonic")
+_FSCIL = ("images", "base", "novel", "harmonic", "seconds", "memory")
+"""Of few-shot class-incremental streams; the drop stands in the table of sessions."""
 
 
 def measured(row: Mapping[str, Any], name: str) -> tuple[float | None, float | None]:
@@ -139,6 +140,11 @@ class StreamView(View):
     metrics: tuple[str, ...] = ()
 
     verb = "stream"
+
+    @property
+    def name(self) -> str:
+        """Model and encoding, or what a baseline works on."""
+        return row_name(self.record.summary["rows"][0])
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -199,10 +205,11 @@ class StreamView(View):
     def tables(cls, views: Sequence[Self]) -> list[Table]:
         """One table with a row for each record and head, and one with the sessions or domains of streams of such."""
         rows = [row for view in views for row in view.rows]
-        metrics = views[0].metrics
+        fscil = all(row["benchmark"].startswith("fscil-") and row.get("accuracy_by_step") for row in rows)
+        metrics = views[0].metrics or (_FSCIL if fscil else ())
         several = len({row_name(row) for row in rows}) > 1 and all("difference" in row for row in rows)
         tables = [comparison_table(rows, metrics) if several else stream_table(rows, metrics)]
-        if all(row["benchmark"].startswith("fscil-") and row.get("accuracy_by_step") for row in rows):
+        if fscil:
             tables.append(session_table(rows))
         names = views[0].task_names
         domains = all(_is_of_domains(row) and row.get("final_accuracy_by_task") for row in rows)
@@ -253,7 +260,7 @@ def comparison_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
 
 
 def session_table(rows: Sequence[Row]) -> Table:
-    """Make the table of few-shot class-incremental streams: accuracy after each session, drop, base and novel."""
+    """Make the table of few-shot class-incremental streams: accuracy after each session, and the drop."""
 
     def after(step: int) -> Described:
         return Described(
@@ -264,11 +271,11 @@ def session_table(rows: Sequence[Row]) -> Table:
     steps = max(len(row["accuracy_by_step"]["mean"]) for row in rows)
     model = Described.of("model", row_name, numeric=False)
     notes = [
-        f"0, 1, ...: accuracy over the images of all classes seen, after the base session and each novel one. "
-        f"{_explained(_FSCIL)}"
+        "0, 1, ...: accuracy over the images of all classes seen, after the base session and each novel one. "
+        f"{_explained(('drop',))}"
     ]
-    columns = [*map(after, range(steps)), *_columns(_FSCIL)]
-    return table_of("Sessions", _sorted(rows), (*_shared(rows), model), columns, notes)
+    columns = [model, *map(after, range(steps)), *_columns(("drop",))]
+    return table_of("Sessions", _sorted(rows), _shared(rows), columns, notes)
 
 
 def domain_table(rows: Sequence[Row], names: Sequence[str]) -> Table:
@@ -281,9 +288,9 @@ def domain_table(rows: Sequence[Row], names: Sequence[str]) -> Table:
         )
 
     model = Described.of("model", row_name, numeric=False)
-    columns = [*map(of, range(len(names))), *_columns(("final",))]
+    columns = [model, *map(of, range(len(names))), *_columns(("final",))]
     notes = ["A column for each task: its accuracy after the last.", *_interval_notes(rows)]
-    return table_of("Domains", _sorted(rows), (*_shared(rows), model), columns, notes)
+    return table_of("Domains", _sorted(rows), _shared(rows), columns, notes)
 
 
 def _is_of_domains(row: Row) -> bool:

@@ -50,6 +50,11 @@ class View:
         """The record's folder."""
         return self.record.path
 
+    @property
+    def name(self) -> str:
+        """What it is called among records of one run."""
+        return str(self.record.config.get("model"))
+
     @cached_property
     def rows(self) -> list[Row]:
         """The rows of the record with the paper's figures; one line of `--json` each."""

@@ -36,6 +36,8 @@ class Reply:
     seconds: float = 0.0
     files: Mapping[str, bytes] | None = None
     """The record's files, where the worker could not write to the folder of records."""
+    others: tuple[tuple[str, Mapping[str, bytes] | None], ...] = ()
+    """Further records of a run with several models or encodings, with their files where they were sent."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""A sweep's recipe: the runs behind one table or figure of the paper, in one TOML file.
+"""A sweep's recipe: the runs behind one table or figure, in one TOML file.
 
 verb = "stream"                              the command that makes each run
-[paper]                                      what it reproduces: LaTeX labels, and the file of
+[paper]                                      what it reproduces, if it is in the paper: LaTeX labels, and the file of
 labels = ["tab:..."]                         cl_cnaps/report/paper/ that holds the figures, if any are printed
 data = "continual.toml"
 [options]                                    the command's options, the same for all runs
@@ -33,9 +33,9 @@ Grid = Mapping[str, tuple[Scalar, ...]]
 class Paper:
     """What a recipe reproduces."""
 
-    labels: tuple[str, ...]
-    """LaTeX labels of tables and figures."""
-    data: str | None
+    labels: tuple[str, ...] = ()
+    """LaTeX labels of tables and figures; none of what the paper does not have."""
+    data: str | None = None
     """The file of cl_cnaps/report/paper/ that holds the printed figures; none where only a curve is drawn."""
     trained_on: str = "benchmark"
     """Which of its few-shot figures are meant: trained on the benchmark's classes, or on those of `imagenet` alone."""
@@ -84,7 +84,7 @@ def parse_sweep_recipe(content: Mapping[str, Any], where: str, name: str) -> Rec
     return Recipe(
         name,
         content["verb"],
-        _paper(content.get("paper"), f"{where}: paper"),
+        _paper(content["paper"], f"{where}: paper") if "paper" in content else Paper(),
         _options(content.get("options", {}), f"{where}: options"),
         _grids(content.get("grid", [{}]), f"{where}: grid"),
         _options(smoke.get("options", {}), f"{where}: smoke.options"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -42,6 +42,8 @@ class Outcome:
     place: Path | None = None
     """Where its record is, or would be."""
     record: Record | None = None
+    others: tuple[Record, ...] = ()
+    """Further records of a run with several models or encodings."""
     reason: str | None = None
     """Why it failed, in one line."""
 
@@ -75,15 +77,25 @@ def sweep(
             under_way += 1
         number, answer = engine.wait()
         under_way -= 1
-        run, record = runs[number], None
+        run, records = runs[number], list[Record]()
         if isinstance(answer, Reply) and answer.status != "absent":
             try:
-                record = _record(out, answer)
+                made = ((answer.record, answer.files), *answer.others)
+                records = [_record(out, record, files) for record, files in made]
             except Exception as error:
                 answer = failure_of(error)
         if isinstance(answer, Reply):
             place = out / answer.record
-            yield Outcome(number, run, answer.status, attempts[number], answer.seconds, place, record)
+            yield Outcome(
+                number,
+                run,
+                answer.status,
+                attempts[number],
+                answer.seconds,
+                place,
+                records[0] if records else None,
+                tuple(records[1:]),
+            )
             continue
         log(run, attempts[number], answer)
         if attempts[number] < ATTEMPTS and not look_only:
@@ -127,8 +139,8 @@ def _task(run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: b
     )
 
 
-def _record(out: Path, answer: Reply) -> Record:
-    if answer.files is None:
-        return read_record(out / answer.record)
-    verb, name, _ = answer.record.split("/")
-    return put_record(out, verb, name, answer.files)
+def _record(out: Path, record: str, files: Mapping[str, bytes] | None) -> Record:
+    if files is None:
+        return read_record(out / record)
+    verb, name, _ = record.split("/")
+    return put_record(out, verb, name, files)

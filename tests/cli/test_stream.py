@@ -321,6 +321,7 @@ def test_what_cannot_be_done_is_one_message_without_a_traceback(
     assert result.stdout == ""
     assert says in " ".join(result.stderr.split())
     assert result.stderr.startswith("Error: ")
+    assert not (tmp_path / "runs").exists()  # nothing was written
     assert "Traceback" not in result.stderr
 
 

@@ -184,7 +184,7 @@ def test_tables_of_sessions_and_domains(tmp_path: Path) -> None:
     markdown = markdown_table(table)
     assert "| model | accuracy over images after session, %, 0 |" in markdown
     assert "| LDA, backbone features | 70.0 | 67.0 |" in markdown
-    assert "| 40.0 | 30.0 | 60.0 | 20.0 | 30.0 |" in markdown
+    assert "| 40.0 | 30.0 |\n" in markdown
     console = Console(width=80, file=io.StringIO())
     console.print(terminal_table(table))
     assert max(map(len, console.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]

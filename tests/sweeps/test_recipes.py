@@ -46,6 +46,9 @@ def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) 
     page = BENCHMARKS.parent / "docs" / "reproducing.md"
     assert f"| `benchmarks/{short(path)}.toml` |" in page.read_text(), "docs/reproducing.md does not name it"
     recipe = read_sweep_recipe(path)
+    if not recipe.paper.labels:
+        assert re.search(r"Not in\s+(# )?the paper\.", head)
+        return
     if recipe.paper.data is None:
         assert "without printing numbers" in head
         return
@@ -86,6 +89,26 @@ def test_smoke_parts_run_offline_from_a_fresh_install(
             reply = do(Task(run.verb, run.arguments, 1, str(out), frozenset()))
             assert reply.status == "made", (path, run.words)
             places.add(reply.record)
-            for headline in view_of(read_record(out / reply.record)).headlines(recipe.paper.trained_on):
-                assert 0 <= headline.mean <= 1
+            for record in (reply.record, *(other for other, _ in reply.others)):
+                for headline in view_of(read_record(out / record)).headlines(recipe.paper.trained_on):
+                    assert 0 <= headline.mean <= 1
         assert len(places) == len(planned_runs(recipe, path.name, smoke=True)), "two runs are the same"
+
+
+def test_a_run_of_several_models_makes_a_record_of_each_and_finds_those_that_are_there(
+    tmp_path: Path,
+) -> None:
+    small = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "16", "--shots", "2")
+    small += ("--queries", "2", "--runs", "1", "--head", "single")
+    one = do(Task("stream", (*small, "--model", "ncm"), 1, str(tmp_path), frozenset()))
+    arguments = (*small, "--model", "simple,ncm")
+    looked = do(Task("stream", arguments, 1, str(tmp_path), frozenset({one.record}), look_only=True))
+    assert looked.status == "absent"
+    sent = do(Task("stream", arguments, 1, None, frozenset({one.record})))
+    assert sent.status == "made"
+    assert sent.files is not None
+    assert sent.others == ((one.record, None),)  # was there, and is not sent
+    both = do(Task("stream", arguments, 1, str(tmp_path), frozenset({one.record})))
+    assert (both.record, both.others) == (sent.record, sent.others)
+    have = frozenset({both.record, one.record})
+    assert do(Task("stream", arguments, 1, str(tmp_path), have)).status == "found"

@@ -79,6 +79,6 @@ def test_a_made_record_that_cannot_be_read_is_a_failure_of_its_run(out: Path) ->
     bad, good = swept(out, ("bad", "cut"), ("good",), workers=1)
     assert (bad.status, bad.attempts, bad.record) == ("failed", 2, None)
     assert bad.reason is not None
-    assert "summary.json is not readable JSON" in bad.reason
+    assert "summary.json: not a JSON file" in bad.reason
     assert good.status == "made"
     assert "bad, attempt 2 of 2\nTraceback" in (out / "sweeps" / "test.failures.log").read_text()
