@@ -31,6 +31,7 @@ def learning_curves(
     rounds: int,
     per_round: int,
     generator: Callable[[int], np.random.Generator],
+    progress: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Point]]:
     """A curve of `rounds` + 1 points for every strategy; all start from the same labels, which are learned once.
 
@@ -43,6 +44,7 @@ def learning_curves(
         rounds: how often labels are asked for.
         per_round: how many at a time.
         generator: a fresh generator for what is random in a round.
+        progress: called after every round.
     """
     if annotator.count - initial < rounds * per_round:
         raise BadInputError(
@@ -59,5 +61,6 @@ def learning_curves(
             more: Labelled = annotator.label(fitted.unlabelled[chosen])
             fitted = learner.fit(fitted.labelled.plus(more))
             points.append(Point(len(fitted.labelled), scorer.accuracy(fitted.predictions)))
+            progress()
         curves[name] = points
     return curves

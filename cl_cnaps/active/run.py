@@ -22,7 +22,7 @@ from cl_cnaps.data import Source
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.features.frozen import FeatureRows, constant_film, read_features
 from cl_cnaps.few_shot.run import features_of_all
-from cl_cnaps.few_shot.workers import Workers
+from cl_cnaps.few_shot.workers import Workers, tick
 from cl_cnaps.models.cnaps import CnapsModel
 
 _ROUND = 3
@@ -59,12 +59,12 @@ def run_units(
     units: Sequence[Draws],
     *,
     query_set: int = QUERY_SET,
-    progress: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Curves]:
     """The curves of these units in order; nothing but `seconds` depends on the number of workers.
 
-    Features that do not depend on the task are embedded once for all runs, rounds and strategies. `progress` is told
-    whenever that goes forward.
+    Features that do not depend on the task are embedded once for all runs, rounds and strategies. `progress` gets the
+    rounds that were finished since, of any strategy; 0 while images are embedded.
     """
     if not units:
         return
@@ -72,8 +72,8 @@ def run_units(
     # digit of its features, and a run that was taken up again is to give the digits of one that was never left.
     samplers = [DrawSampler(plan, task) for task in plan.tasks]
     runs = plan.protocol.runs
-    with features_of_all(workers, samplers, images, runs, lambda _: progress()) as (rows, file):
-        yield from workers.each(RunUnit(plan, images, strategies, query_set, rows, file), units)
+    with features_of_all(workers, samplers, images, runs, lambda _: progress(0)) as (rows, file):
+        yield from workers.each(RunUnit(plan, images, strategies, query_set, rows, file), units, progress)
 
 
 @dataclass
@@ -117,6 +117,7 @@ class RunUnit:
             rounds=protocol.rounds,
             per_round=protocol.per_round,
             generator=generator,
+            progress=tick,
         )
         return Curves(unit, curves, time.perf_counter() - start)
 

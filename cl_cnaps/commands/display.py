@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from statistics import fmean
@@ -57,8 +58,10 @@ class Display:
         self._bar: Any = None
         self._task: Any = None
         self._title = ""
+        self._state = ""
         self._total = self._done = 0
         self._last_line = time.monotonic()
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -74,11 +77,20 @@ class Display:
                 transient=True,
             )
             self._bar.start()
+        elif not self._quiet:
+            threading.Thread(target=self._lines, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         if self._bar is not None:
             self._bar.stop()
+
+    def _lines(self) -> None:
+        """Show a line in a log when there was none for a while, however long a step takes."""
+        while not self._ended.wait(_LINE_EVERY / 30):
+            if self._title and time.monotonic() - self._last_line > _LINE_EVERY:
+                self.line(f"{self._done:,} of {self._total:,}: {self._state}".removesuffix(": "))
 
     def say(self, sentence: str) -> None:
         """Show a sentence."""
@@ -89,7 +101,7 @@ class Display:
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
         """Start a new bar in place of the last; `done` of `total` steps are finished already."""
-        self._title, self._total, self._done = title, total, done
+        self._title, self._total, self._done, self._state = title, total, done, ""
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
@@ -100,10 +112,9 @@ class Display:
     def show(self, state: str, advance: int = 0) -> None:
         """Show what is going on, and advance the bar."""
         self._done += advance
+        self._state = state
         if self._bar is not None:
             self._bar.update(self._task, advance=advance, state=escaped(state))
-        elif time.monotonic() - self._last_line > _LINE_EVERY:
-            self.line(f"{self._done:,} of {self._total:,}: {state}")
 
     def line(self, text: str) -> None:
         """Show a line, where no terminal is watching."""

@@ -121,7 +121,10 @@ def run_experiment(
     options.writable(out)
     set_up_torch()
     config = OPTIONS[verb](**given)
-    experiments = kind(verb).prepare(config, download=download, keep=keep)
+    with Display(quiet or as_json) as display:
+        display.begin("preparing", 1)
+        display.show("opening data, loading the model")
+        experiments = kind(verb).prepare(config, download=download, keep=keep)
     if not quiet:
         for line in dict.fromkeys(line for experiment in experiments for line in experiment.preface):
             click.echo(line, err=as_json)

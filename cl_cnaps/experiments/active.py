@@ -112,8 +112,9 @@ class ActiveExperiment(Experiment):
         }
 
     def units(self) -> list[Unit]:
-        """Return every run of every task, the first run of all tasks first."""
-        return [Unit(self._key(draws), 1) for draws in all_draws(self.plan)]
+        """Return every run of every task, the first run of all tasks first; a step is a round of a strategy."""
+        rounds = len(self.strategies) * self.plan.protocol.rounds
+        return [Unit(self._key(draws), rounds) for draws in all_draws(self.plan)]
 
     def _key(self, draws: Draws) -> str:
         return f"{self.plan.tasks[draws.task].name or self.plan.source}/run-{draws.run}"
@@ -134,13 +135,13 @@ class ActiveExperiment(Experiment):
                 self.strategies,
                 left,
                 query_set=self.query_set,
-                progress=lambda: progress.show("embedding images"),
+                progress=lambda rounds: progress.show("rounds" if rounds else "embedding images", rounds),
             ):
                 final = ", ".join(
                     f"{name} {100 * points[-1].accuracy:.1f} %" for name, points in curves.curves.items()
                 )
                 task = self.plan.tasks[curves.unit.task].name
-                progress.show(final, 1)
+                progress.show(final)
                 progress.line(f"{task + ', ' if task else ''}run {curves.unit.run + 1}: {final}")
                 yield by_key[self._key(curves.unit)], asdict(curves)
 

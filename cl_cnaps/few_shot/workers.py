@@ -8,8 +8,8 @@ than one with two.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -25,6 +25,9 @@ from cl_cnaps.torch_setup import release_spare_memory, set_up_torch
 
 Unit = TypeVar("Unit", contravariant=True)
 Result = TypeVar("Result", covariant=True)
+
+
+_SECOND = 1.0
 
 
 class Work(Protocol[Unit, Result]):
@@ -49,8 +52,11 @@ class Workers:
         if self.count:
             # Spawned, not forked: a fork of a process whose threads have computed may hang. The model travels as
             # bytes, since tensors sent as such go through shared memory, of which containers have little.
+            context = get_context("spawn")
+            self._counter = context.Value("L", 0)
+            self._seen = 0
             self._pool = ProcessPoolExecutor(
-                self.count, get_context("spawn"), _start, (pickle.dumps(self.model),)
+                self.count, context, _start, (pickle.dumps(self.model), self._counter)
             )
         return self
 
@@ -67,11 +73,20 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def each(self, work: Work[Unit, Result], units: Sequence[Unit]) -> Iterator[Result]:
-        """The results of `work` on every unit, in the order of the units."""
+    def each(
+        self,
+        work: Work[Unit, Result],
+        units: Sequence[Unit],
+        ticked: Callable[[int], None] = lambda _: None,
+    ) -> Iterator[Result]:
+        """Yield the results of `work` on every unit, in the order of the units.
+
+        `ticked` gets how often the work has called `tick` since, about every second.
+        """
         if self.count == 0:
             with one_thread():
                 for unit in units:
+                    _Process.ticked = lambda: ticked(1)
                     yield work(self.model, unit)
                     release_spare_memory()
             return
@@ -83,12 +98,27 @@ class Workers:
             with interrupts_wait():  # processes start when work is given to them
                 futures = [self._pool.submit(_do, self._works_done, pickled, unit) for unit in units]
             for future in futures:
+                ended = False
+                while not ended:
+                    ended = bool(wait([future], timeout=_SECOND).done)
+                    if ticks := self._ticks():
+                        ticked(ticks)
                 yield future.result()
         except BrokenProcessPool as error:
             raise ClCnapsError(
                 f"one of {self.count} worker processes ended unexpectedly, perhaps for lack of memory; "
                 f"try fewer with --workers"
             ) from error
+
+    def _ticks(self) -> int:
+        """Count the ticks in all processes since this was last called."""
+        before, self._seen = self._seen, int(self._counter.value)
+        return self._seen - before
+
+
+def tick() -> None:
+    """Tell the process that gave out the work that a part of a unit is done."""
+    _Process.ticked()
 
 
 @contextmanager
@@ -108,10 +138,16 @@ class _Process:
     model: CnapsModel
     number = 0
     work: Work[Any, Any]
+    ticked: Callable[[], None] = lambda: None
 
 
-def _start(model: bytes) -> None:
+def _start(model: bytes, counter: Any) -> None:
+    def count() -> None:
+        with counter.get_lock():
+            counter.value += 1
+
     end_with_parent()
+    _Process.ticked = count
     torch.set_num_threads(1)
     set_up_torch()
     _Process.model = pickle.loads(model)

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from cl_cnaps.few_shot.workers import tick
+
 
 def coloured_folders(root: Path, classes: int, count: int, *, noise: int = 40) -> Path:
     """`classes` folders c00, c01, ... of `count` pictures, one hue a class."""
@@ -20,3 +22,10 @@ def coloured_folders(root: Path, classes: int, count: int, *, noise: int = 40) -
             image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
             image.save(root / f"c{number:02}" / f"{picture}.png")
     return root
+
+
+def three_ticks(model: object, unit: int) -> int:
+    """Work that ticks three times a unit."""
+    for _ in range(3):
+        tick()
+    return unit

@@ -10,6 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from few_shot.coloured import three_ticks
+from models.small import small_model
+
+from cl_cnaps.few_shot.workers import Workers
 
 PROGRAM = """
 import os
@@ -47,3 +51,11 @@ def test_workers_of_a_killed_process_end(tmp_path: Path, signal_: signal.Signals
     while worker.exists() and time.monotonic() < until:
         time.sleep(0.1)
     assert not worker.exists()
+
+
+@pytest.mark.parametrize("count", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_ticks_are_counted(count: int) -> None:
+    seen: list[int] = []
+    with Workers(small_model("simple"), count) as workers:
+        assert list(workers.each(three_ticks, [4, 5], seen.append)) == [4, 5]
+    assert sum(seen) == 6
