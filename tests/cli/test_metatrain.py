@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from cl_cnaps.commands.main import main
-from cl_cnaps.commands.train import metatrain, pretrain
+from cl_cnaps.commands.train import _not_adapting, metatrain, pretrain
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors
@@ -234,6 +234,11 @@ def test_the_test_at_the_end(tmp_path: Path, images: Path) -> None:
     assert (last["kind"], last["own"]) == ("test", tested["own"])
     again = run(metatrain, toml, "--out", tmp_path, "--tasks", 4, "--device", "cpu", "--resume", "--json")
     assert json.loads(again.stdout)["test"] == tested, "a finished training is only tested again"
+
+
+def test_the_note_of_a_training_that_does_not_adapt() -> None:
+    assert "the adaptation does not adapt" in _not_adapting(sources=2)
+    assert "one source" in _not_adapting(sources=1)
 
 
 @pytest.mark.slow

@@ -91,16 +91,25 @@ def trained(encoder: SetEncoderConfig, folder: Path) -> Scores:
     return watch.scores
 
 
-def test_own_beats_static_where_one_film_cannot_serve(tmp_path: Path) -> None:
-    scores = trained(SetEncoderConfig(kind="backbone", standardise=True), tmp_path)
-    assert mean(scores["own"]) > mean(scores["static"]) + 0.15
-    assert mean(scores["own"]) > mean(scores["swapped"]) + 0.3
-    assert min(scores["own"].values()) > mean(scores["frozen"]) + 0.1
+def adapts(scores: Scores) -> bool:
+    """Whether own is well above the other columns."""
+    own = mean(scores["own"])
+    return (
+        own > mean(scores["static"]) + 0.15
+        and own > mean(scores["swapped"]) + 0.3
+        and min(scores["own"].values()) > mean(scores["frozen"]) + 0.1
+    )
 
 
-def test_the_columns_show_an_encoder_that_ignores_the_task(tmp_path: Path) -> None:
-    """The encoder as it was: nearly the same vector for every task."""
-    scores = trained(SetEncoderConfig(norm="group", image_size=32), tmp_path)
+def test_own_is_well_above_static(tmp_path: Path) -> None:
+    assert adapts(trained(SetEncoderConfig(kind="backbone", standardise=True), tmp_path))
+
+
+def test_the_encoder_as_it_was_fails(tmp_path: Path) -> None:
+    """Nearly the same vector for every task."""
+    encoder = SetEncoderConfig(kind="convolutional", standardise=False, norm="group", image_size=32)
+    scores = trained(encoder, tmp_path)
+    assert not adapts(scores)
     assert mean(scores["own"]) == pytest.approx(mean(scores["static"]), abs=0.03)
 
 
