@@ -43,6 +43,7 @@ class CnapsLearner:
                 covariance=covariance,
                 memory_rank=memory_rank,
                 shortlist=shortlist,
+                class_ids="shared",
                 head="multi",  # of what is shown to plugins, of which there are none: the cheaper one
                 device=model.device,
                 query_stream=self._benchmark.test_stream,

@@ -5,13 +5,14 @@ Encoding, memory and model in one module whose state dict holds everything that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from cl_cnaps.continual.batches import PLAIN, as_images
 from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
@@ -21,7 +22,7 @@ from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.film import FoldedNetwork
 from cl_cnaps.models.heads import LinearHead
 
-ClassIds = Literal["shared", "per-task"]
+ClassIds = Literal["auto", "shared", "per-task"]
 Covariance = Literal["task", "seen"]
 
 
@@ -30,8 +31,9 @@ class ContinualConfig:
     """How a model is used on a stream."""
 
     encoding: EncodingName = "first"
-    class_ids: ClassIds = "shared"
-    """shared: the same id in two tasks is the same class, and is merged. per-task: ids start anew in each task."""
+    class_ids: ClassIds = "auto"
+    """shared: the same id in two tasks is the same class, and is merged. per-task: ids start anew in each task. auto:
+    shared, unless an Avalanche benchmark says that they start anew."""
     covariance: Covariance = "seen"
     """What Sigma in Q_k is of. seen: all classes seen so far, so that neither their order nor how they were split into
     tasks matters. task: the classes that came with class k (the paper's equations). On streams of validation classes
@@ -54,7 +56,7 @@ class ContinualConfig:
                 f"the covariance is of {' or '.join(get_args(Covariance))}, not {self.covariance!r}"
             )
         if self.class_ids not in get_args(ClassIds):
-            raise BadInputError(f"class ids are {' or '.join(get_args(ClassIds))}, not {self.class_ids!r}")
+            raise BadInputError(f"class ids are {', '.join(get_args(ClassIds))}, not {self.class_ids!r}")
 
 
 class ContinualCnaps(nn.Module):
@@ -67,6 +69,10 @@ class ContinualCnaps(nn.Module):
         self.encoding = StreamEncoding(self.config.encoding)
         self.memory = ClassMemory(rank=self.config.memory_rank)
         self.classes_of_task: dict[int, tuple[ClassKey, ...]] = {}
+        self.ids_per_task = self.config.class_ids == "per-task"
+        """Whether class ids start anew in each task."""
+        self.normalisation = PLAIN
+        """Of the images that `forward` is given, which it undoes."""
         self.adaptations = 0
         """How often the feature extractor has changed: features made before the last change are stale."""
         self.experiences: set[int] = set()
@@ -85,6 +91,12 @@ class ContinualCnaps(nn.Module):
     def train(self, mode: bool = True) -> ContinualCnaps:  # noqa: ARG002
         """Stay in inference mode: Avalanche switches modes, but nothing here is trained by gradient steps."""
         return super().train(False)
+
+    def modules(self, *args: Any, **options: Any) -> Iterator[nn.Module]:
+        """Yield all modules, and those of the adapted network too, so that hooks see what answers."""
+        yield from super().modules(*args, **options)
+        if self._network is not None:
+            yield from self._network.network.modules()
 
     @property
     def transductive(self) -> bool:
@@ -110,33 +122,34 @@ class ContinualCnaps(nn.Module):
 
     @torch.no_grad()
     def learn(
-        self, images: Tensor, labels_N: Tensor, task: int, query_images: Tensor | None = None
+        self, images: Tensor, labels_N: Tensor, task: int | Tensor, query_images: Tensor | None = None
     ) -> Tensor:
-        """Learn one task from its labelled images; returns their features.
+        """Learn the labelled images that came together; returns their features.
 
         Args:
             images: uint8, N x 3 x H x W.
             labels_N: class ids.
-            task: the task's label, which the multi head is asked with later.
+            task: the task's label, which chooses the classes of the multi head later; or one for each image.
             query_images: the task's unlabelled query images; used by the transductive encoding alone.
         """
         if len(images) == 0:
             raise BadInputError(f"task {task} has no images")
         encoding, network = self._after(images, labels_N, query_images)
         features_ND = embed_or_find(self.model, images, network, self.kept)
-        labels, position_N = torch.unique(labels_N.cpu(), return_inverse=True)
-        keys = tuple(self.key(task, int(label)) for label in labels)
+        labels_N = labels_N.cpu()
+        tasks_N = task.cpu() if isinstance(task, Tensor) else torch.full_like(labels_N, task)
+        owners_N = tasks_N if self.ids_per_task else torch.full_like(labels_N, -1)
+        pairs, position_N = torch.unique(torch.stack([owners_N, labels_N], dim=1), dim=0, return_inverse=True)
+        keys = tuple(ClassKey(*pair) for pair in pairs.tolist())
         memory = self.memory.learn(self._group(keys, features_ND, position_N), pool=self.pools_covariance)
         # Nothing is taken over until all of it is there, so that a task that fails leaves no trace.
-        known = self.classes_of_task.get(task, ())
-        self.classes_of_task[task] = known + tuple(key for key in keys if key not in known)
+        for one in torch.unique(tasks_N).tolist():
+            known = self.classes_of_task.get(one, ())
+            new = [keys[i] for i in torch.unique(position_N[tasks_N == one]).tolist()]
+            self.classes_of_task[one] = tuple(dict.fromkeys((*known, *new)))
         self.adaptations += network is not self._network
         self.encoding, self._network, self.memory = encoding, network, memory
         return features_ND
-
-    def key(self, task: int, label: int) -> ClassKey:
-        """How a class is called in the memory."""
-        return ClassKey(task if self.config.class_ids == "per-task" else -1, label)
 
     def _after(
         self, images: Tensor, labels_N: Tensor, query_images: Tensor | None
@@ -239,6 +252,53 @@ class ContinualCnaps(nn.Module):
             self.memory.statistics(keys), features_QD, stored_QK, covered=covered
         )
 
+    @torch.no_grad()
+    def forward(self, images: Tensor, task_labels: Tensor | None = None) -> Tensor:
+        """Answer one batch by itself: logits over the temperature, with class id c in column c.
+
+        Args:
+            images: as an Avalanche benchmark gives them.
+            task_labels: of each image, where only the classes of its task compete; else all classes do.
+        """
+        prepared = as_images(images, self.normalisation)
+        if not self.memory.keys:
+            return torch.zeros(len(prepared), 1, device=self.model.device)
+        if task_labels is None:
+            if self.ids_per_task:
+                raise BadInputError("class ids start anew in each task: call the model with task labels")
+            keys = self.memory.keys
+            found = self.logits(self.embed(prepared), keys, covered=False)
+            return self.by_class_id(found, keys, -1)
+        parts = []
+        for task in torch.unique(task_labels).tolist():
+            rows = torch.nonzero(task_labels.cpu() == task).flatten()
+            keys = self.classes_of([task]) or self.memory.keys
+            found = self.logits(self.embed(prepared[rows]), keys, covered=self.covers([task], keys))
+            parts.append((rows, self.by_class_id(found, keys, task)))
+        return together(parts)
+
+    def by_class_id(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int, width: int = 0) -> Tensor:
+        """Logits over the temperature, with class id c in column c; ids that do not compete get a low score.
+
+        With per-task ids a class of another task has no column of its own that would be right to choose: it comes
+        after all ids, where choosing it counts as the mistake it is.
+
+        Args:
+            logits_QK: of the classes that compete.
+            keys: these classes.
+            task: of the queries.
+            width: least number of columns for class ids.
+        """
+        width = max(width, *(1 + key.label for key in self.memory.keys))
+        foreign = [key for key in keys if key.task not in (-1, task)]
+        column = {key: width + i for i, key in enumerate(foreign)}
+        column |= {key: key.label for key in keys if key.task in (-1, task)}
+        scaled = logits_QK / self.model.temperature.to(logits_QK)
+        # Low per query, so that it depends on nothing else in the batch, and finite, so that losses are.
+        full = (scaled.min(dim=1, keepdim=True).values - 100).repeat(1, width + len(foreign))
+        full[:, [column[key] for key in keys]] = scaled
+        return full
+
     def classes_of(self, tasks: Sequence[int]) -> tuple[ClassKey, ...]:
         """The classes of some tasks, each once."""
         return tuple(dict.fromkeys(key for task in tasks for key in self.classes_of_task.get(task, ())))
@@ -260,7 +320,7 @@ class ContinualCnaps(nn.Module):
             "model": self.model.name,
             "variant": self.model.config.variant,
             "metric": self.model.config.metric,
-            "class_ids": self.config.class_ids,
+            "class_ids": "per-task" if self.ids_per_task else "shared",
             "covariance": self.config.covariance,
             "memory_rank": self.config.memory_rank,
             "encoding": self.encoding.state(),
@@ -289,7 +349,7 @@ class ContinualCnaps(nn.Module):
             model.variant,
             model.metric,
             self.config.encoding,
-            self.config.class_ids,
+            state["class_ids"] if self.config.class_ids == "auto" else self.config.class_ids,
             self.config.covariance,
             self.config.memory_rank or "all",
         )
@@ -312,6 +372,7 @@ class ContinualCnaps(nn.Module):
             for task, keys in state["classes_of_task"].items()
         }
         self.experiences = set(state["experiences"])
+        self.ids_per_task = state["class_ids"] == "per-task"
         self._network = None
         self.adaptations += 1
 
@@ -331,3 +392,14 @@ def in_order(parts: Sequence[tuple[Sequence[ClassKey], Tensor]], keys: Sequence[
     if missing:
         raise BadInputError(f"classes that were never learned: {missing}")
     return torch.cat([part for _, part in parts], dim=1)[:, [column[key] for key in keys]]
+
+
+def together(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Logits of all queries from those of some rows each; where columns are missing, they get a low score."""
+    width = max(found.shape[1] for _, found in parts)
+    padded = []
+    for _, found in parts:
+        low = (found.min(dim=1, keepdim=True).values - 100).expand(-1, width - found.shape[1])
+        padded.append(torch.cat([found, low], dim=1))
+    rows = torch.cat([rows for rows, _ in parts])
+    return torch.cat(padded)[torch.argsort(rows)]

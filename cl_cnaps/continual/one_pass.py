@@ -5,6 +5,7 @@ As Avalanche's StreamingLDA is. Every image counts once, in the loader's order, 
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,20 +16,100 @@ from torch import Tensor, nn
 
 from cl_cnaps.continual.batches import plain_loader
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.loading import resolve_device
+
+_NO_MEANING = {
+    "train_epochs": "every image is learned once, in one pass",
+    "optimizer": "nothing is trained by gradient steps",
+}
+
+_BY_GRADIENTS = "it works on gradients, and nothing here is trained by gradient steps"
+_IMAGES_AGAIN = "it shows stored images again, which would be counted twice; class statistics need no replay"
+_OWN_CLASSIFIER = "it needs a classifier or features of its own in the model"
+
+REFUSED_PLUGINS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("AGEMPlugin", "BiCPlugin", "CWRStarPlugin", "CoPEPlugin", "EWCPlugin", "GEMPlugin"),
+            *("GSS_greedyPlugin", "LFLPlugin", "MASPlugin", "MIRPlugin", "RARPlugin", "RWalkPlugin"),
+            "SynapticIntelligencePlugin",
+        ),
+        _BY_GRADIENTS,
+    ),
+    **dict.fromkeys(
+        ("GDumbPlugin", "GenerativeReplayPlugin", "ReplayPlugin", "TrainGeneratorAfterExpPlugin"),
+        _IMAGES_AGAIN,
+    ),
+    **dict.fromkeys(
+        (
+            *("CurrentDataFeCAMUpdate", "MemoryFeCAMUpdate", "FeCAMOracle", "FeatureDistillationPlugin"),
+            *("CurrentDataNCMUpdate", "MemoryNCMUpdate", "NCMOracle"),
+        ),
+        _OWN_CLASSIFIER,
+    ),
+    "EarlyStoppingPlugin": "there is one pass, which cannot be stopped early",
+    "FromScratchTrainingPlugin": "it forgets what was learned before each experience",
+    "LRSchedulerPlugin": "there is no optimizer, and so no learning rate",
+}
+"""Avalanche's plugins that cannot work with statistics, and why."""
+
+WITHOUT_EFFECT: dict[str, str] = {
+    "LwFPlugin": "it adds to the loss, which plugins and loggers see, but nothing learns from a loss here"
+}
 
 
 class OnePassStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has no types
-    """Subclasses say how an experience is learned; Avalanche's loop, plugins and loggers do the rest."""
+    """Subclasses define how an experience is learned; Avalanche's loop, plugins and loggers do the rest."""
+
+    image_size: int | None = None
+    """Side of images that have to be resized to be stacked; None: Avalanche's own collating."""
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        train_mb_size: int,
+        eval_mb_size: int | None,
+        device: str | torch.device,
+        plugins: Sequence[Any] | None,
+        **template: Any,
+    ) -> None:
+        """Make a strategy; `template` has `criterion`, `evaluator`, `eval_every` and `peval_mode` of Avalanche."""
+        for word in template:
+            if word in _NO_MEANING:
+                raise BadInputError(f"{type(self).__name__}: {_NO_MEANING[word]}; leave {word} out")
+        for plugin in plugins or ():
+            self._check_plugin(plugin)
+        super().__init__(
+            model=model,
+            optimizer=None,
+            criterion=template.pop("criterion", None) or nn.CrossEntropyLoss(),
+            train_mb_size=train_mb_size,
+            train_epochs=1,
+            eval_mb_size=eval_mb_size or train_mb_size,
+            device=resolve_device(str(device)),
+            plugins=list(plugins or []),
+            **template,
+        )
+
+    def _check_plugin(self, plugin: Any) -> None:
+        """Refuse a plugin that cannot work here, and warn of one that changes nothing."""
+        kinds = [kind.__name__ for kind in type(plugin).__mro__ if kind.__module__.startswith("avalanche.")]
+        for kind in kinds:
+            if kind in REFUSED_PLUGINS:
+                raise BadInputError(f"{type(self).__name__} cannot use {kind}: {REFUSED_PLUGINS[kind]}")
+            if kind in WITHOUT_EFFECT:
+                warnings.warn(f"{kind}: {WITHOUT_EFFECT[kind]}", stacklevel=5)
 
     @abstractmethod
     def learn_batches(self, batches: Sequence[Any]) -> Tensor:
         """Learn the experience that these batches make up; return the logits of its images for plugins."""
 
     def make_optimizer(self, **_: Any) -> None:
-        """Nothing is optimised."""
+        """Do nothing: nothing is optimised."""
 
     def model_adaptation(self, model: nn.Module | None = None) -> nn.Module:
-        """The model as it is: Avalanche's own adaptation would let evaluation data grow it."""
+        """Return the model as it is: Avalanche's own adaptation would let evaluation data grow it."""
         return (self.model if model is None else model).to(self.device)
 
     def check_model_and_optimizer(self, **_: Any) -> None:
@@ -36,12 +117,12 @@ class OnePassStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche ha
         self.model = self.model_adaptation()
 
     def make_train_dataloader(self, **loader: Any) -> None:
-        """Every image once, in order: Avalanche's balanced loader repeats images of smaller tasks."""
-        self.dataloader = plain_loader(self.adapted_dataset, self.train_mb_size, loader)
+        """Give every image once, in order: Avalanche's balanced loader repeats images of smaller tasks."""
+        self.dataloader = plain_loader(self.adapted_dataset, self.train_mb_size, loader, self.image_size)
 
     def make_eval_dataloader(self, **loader: Any) -> None:
-        """Every image once, in order."""
-        self.dataloader = plain_loader(self.adapted_dataset, self.eval_mb_size, loader)
+        """Give every image once, in order."""
+        self.dataloader = plain_loader(self.adapted_dataset, self.eval_mb_size, loader, self.image_size)
 
     def training_epoch(self, **kwargs: Any) -> None:
         """Learn the experience as a whole, then show plugins its batches with the model's answers."""
@@ -67,5 +148,5 @@ class OnePassStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche ha
 
 
 def with_parts(batches: Sequence[Any], outputs: Tensor) -> Iterable[tuple[Any, Tensor]]:
-    """Each batch with its rows of the outputs."""
+    """Pair each batch with its rows of the outputs."""
     return zip(batches, torch.split(outputs, [len(batch[1]) for batch in batches]), strict=True)

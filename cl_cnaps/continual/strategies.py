@@ -5,45 +5,61 @@ One pass over an experience, in the loader's order and without oversampling: sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from cl_cnaps.continual.batches import as_images, experience_images, task_of
-from cl_cnaps.continual.continual_cnaps import ClassIds, ContinualCnaps, ContinualConfig, Covariance
+from cl_cnaps.continual.batches import (
+    class_count,
+    experience_number,
+    has_task_labels,
+    joined_images,
+    normalisation_of,
+    plain_loader,
+    restarts_class_ids,
+    stream_length,
+)
+from cl_cnaps.continual.continual_cnaps import (
+    ClassIds,
+    ContinualCnaps,
+    ContinualConfig,
+    Covariance,
+    together,
+)
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import Evaluator, QueryScope, QuerySet
-from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel, ModelName
-from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.loading import LoadedModel, load_model, resolve_device
 
 
 class CnapsStrategy(OnePassStrategy):
     """Learns class statistics under a moving, first or averaging task encoding; predicts with one or many heads.
 
-    The model must be given images in [0, 1] (as `ToTensor` makes them) or uint8, grey or RGB, of any size: it
-    resizes and normalises them itself.
+    Takes any model of this package; without one the original CNAPS. Images may be PIL, or tensors (uint8, in [0, 1], or
+    normalised by a transform of the benchmark, which is undone), grey or RGB, of any sizes: the model resizes and
+    normalises them itself.
 
     Experiences that were not learned yet can be evaluated: all classes seen so far compete for them, and before
     the first one every answer is class 0.
     """
 
-    model_name: ClassVar[ModelName]
+    model_name: ClassVar[ModelName] = "cnaps"
     model: ContinualCnaps
     """What was learned so far."""
 
     def __init__(
         self,
         *,
-        model: CnapsModel | None = None,
+        model: LoadedModel | CnapsModel | None = None,
         encoding: EncodingName = "first",
         head: Head = "single",
-        class_ids: ClassIds = "shared",
+        class_ids: ClassIds = "auto",
         covariance: Covariance = "seen",
         memory_rank: int | None = None,
         shortlist: int | None = None,
@@ -51,17 +67,18 @@ class CnapsStrategy(OnePassStrategy):
         query_stream: Sequence[Any] | None = None,
         train_mb_size: int = 64,
         eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
+        device: str | torch.device = "auto",
         plugins: Sequence[Any] | None = None,
         **template: Any,
     ) -> None:
         """Make a strategy.
 
         Args:
-            model: from `cl_cnaps.load(...).model`; the shipped default if not given.
+            model: from `cl_cnaps.load`; the shipped default if not given.
             encoding: moving, first or averaging.
             head: single (all classes seen compete) or multi (the task label chooses the classes).
-            class_ids: per-task where class ids start from zero in each experience.
+            class_ids: shared (the same id is the same class in all experiences), per-task (ids start from zero in each
+                experience), or auto: as the benchmark was made.
             covariance: task (each class keeps the covariance that its own task gave it, as in the paper) or seen (of
                 all classes seen so far: neither order nor split into tasks matters).
             memory_rank: most directions that are kept of a class's scatter, the rest as a multiple of the identity;
@@ -75,44 +92,133 @@ class CnapsStrategy(OnePassStrategy):
                 images are read.
             train_mb_size: images per batch handed to plugins while training.
             eval_mb_size: the same in evaluation; no result depends on either.
-            device: where to compute.
-            plugins: Avalanche plugins.
-            template: further keyword arguments of Avalanche's SupervisedTemplate, such as `evaluator`.
+            device: where to compute: auto (a GPU if there is one), cpu, cuda, ...
+            plugins: Avalanche plugins; those that need gradients are refused.
+            template: `criterion`, `evaluator`, `eval_every` and `peval_mode` of Avalanche's SupervisedTemplate.
         """
         if head not in ("single", "multi"):
             raise BadInputError(f"unknown head {head!r}; there are single and multi")
-        chosen = model if model is not None else load_model(self.model_name).model
-        if chosen.name != self.model_name:
-            raise BadInputError(f"{type(self).__name__} needs a {self.model_name} model, got {chosen.name}")
+        if model is None:
+            model = load_model(self.model_name, device="cpu")
+        chosen = model.model if isinstance(model, LoadedModel) else model
+        if not isinstance(chosen, CnapsModel):
+            raise BadInputError(f"the model is what cl_cnaps.load returns, not a {type(chosen).__name__}")
+        if type(self) is not CnapsStrategy and chosen.name != self.model_name:
+            raise BadInputError(
+                f"{type(self).__name__} needs a {self.model_name} model, got {chosen.name}; CnapsStrategy takes any"
+            )
         config = ContinualConfig(encoding, class_ids, covariance, memory_rank, shortlist)
         super().__init__(
-            model=ContinualCnaps(chosen.to(device), config),
-            optimizer=None,
-            criterion=template.pop("criterion", nn.CrossEntropyLoss()),
+            model=ContinualCnaps(chosen.to(resolve_device(str(device))), config),
             train_mb_size=train_mb_size,
-            train_epochs=1,
-            eval_mb_size=eval_mb_size or train_mb_size,
-            device=torch.device(device),
-            plugins=list(plugins or []),
+            eval_mb_size=eval_mb_size,
+            device=device,
+            plugins=plugins,
             **template,
         )
         self.head = head
         self.scores = Evaluator(self.model, query_scope)
+        self.image_size = chosen.backbone.info.image_size
         self._query_stream = query_stream
-        self._together: dict[int, QuerySet] = {}
+        self._query_sets: dict[int, QuerySet] = {}
+        self._numbers_are_tasks: bool | None = None
+        self._trained_on = 0
+        self._warned = False
+
+    # Reading experiences.
+
+    def make_train_dataloader(self, **loader: Any) -> None:
+        """Give every image once, in order."""
+        super().make_train_dataloader(**loader)
+        self.model.normalisation = normalisation_of(self.adapted_dataset)
+
+    def make_eval_dataloader(self, **loader: Any) -> None:
+        """Give every image once, in order."""
+        super().make_eval_dataloader(**loader)
+        self.model.normalisation = normalisation_of(self.adapted_dataset)
+
+    def _images_of(self, experience: Any) -> Tensor:
+        """All images of an experience in their evaluation form; labels are not looked at."""
+        dataset = experience.dataset.eval()
+        batches = list(plain_loader(dataset, self.eval_mb_size, {}, self.image_size))
+        if not batches:
+            raise BadInputError(f"experience {experience.current_experience} has no images")
+        assert self.image_size is not None
+        return joined_images(batches, normalisation_of(dataset), self.image_size)
+
+    def _read(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
+        """Images, labels and task labels of the current experience."""
+        assert self.image_size is not None
+        images = joined_images(batches, self.model.normalisation, self.image_size)
+        labels = torch.cat([batch[1] for batch in batches])
+        return images, labels, self._tasks(batches)
+
+    def _tasks(self, batches: Sequence[Any]) -> Tensor:
+        """The task label of every image; the experience's number where tasks matter and there are no labels."""
+        images = sum(len(batch[1]) for batch in batches)
+        if self._numbers_are_tasks is None:
+            matter = self.head == "multi" or self.model.ids_per_task
+            self._numbers_are_tasks = matter and not has_task_labels(self.experience)
+            if self._numbers_are_tasks and self.head == "multi":
+                warnings.warn(
+                    "the benchmark has no task labels: the multi head takes the number of an experience for its task",
+                    stacklevel=2,
+                )
+        if self._numbers_are_tasks:
+            # A test stream of other length has no experience for each that was learned: all classes compete.
+            alike = not self._trained_on or self._trained_on == stream_length(self.experience)
+            number = experience_number(self.experience) if self.is_training or alike else -1
+            return torch.full((images,), number)
+        if not hasattr(self.experience, "task_labels"):
+            return torch.zeros(images, dtype=torch.int64)
+        return torch.cat([batch[-1] for batch in batches]).cpu()
+
+    def _width(self, labels: Tensor) -> int:
+        """Columns that metrics need: one for each class of the benchmark. Labels are looked at for this alone."""
+        known = 0 if self.model.ids_per_task else class_count(self.experience)
+        return max(known, 1 + int(labels.max()))
+
+    def _look_at_class_ids(self) -> None:
+        """Before the first experience: learn from the benchmark whether class ids start anew in each."""
+        if self.model.config.class_ids == "auto" and not self.model.memory.keys:
+            self.model.ids_per_task = restarts_class_ids(self.experience)
+
+    def _warn_of_merged_classes(self, labels: Tensor, tasks: Tensor) -> None:
+        """Warn once where class ids of one task come again in another, which may be other classes."""
+        if self.model.config.class_ids != "auto" or self.model.ids_per_task or self._warned:
+            return
+        for task in torch.unique(tasks).tolist():
+            own = {int(label) for label in torch.unique(labels[tasks == task])}
+            other = {key.label for t, keys in self.model.classes_of_task.items() if t != task for key in keys}
+            if again := sorted(own & other):
+                self._warned = True
+                warnings.warn(
+                    f"task {task} has class ids of earlier tasks ({', '.join(map(str, again[:5]))}): they are learned "
+                    'as the same classes. Pass class_ids="per-task" if ids start anew in each task, else "shared"',
+                    stacklevel=2,
+                )
+                return
+
+    # Learning.
 
     def learn_batches(self, batches: Sequence[Any]) -> Tensor:
         """Learn the experience; its logits are those of the stored classes, without refinement.
 
         Its images are labelled, so there is nothing to refine on.
         """
-        images = torch.cat([as_images(batch[0]) for batch in batches])
-        labels = torch.cat([batch[1] for batch in batches])
-        task = task_of(self.experience, batches)
-        features = self.model.learn(images, labels, task, self._queries_of_this_task())
-        self.model.experiences.add(_number(self.experience))
-        keys = self.model.classes_of([task]) if self.head == "multi" else self.model.memory.keys
-        return self._by_column(self.model.stored_logits(features, keys), keys, task, labels)
+        self._look_at_class_ids()
+        images, labels, tasks = self._read(batches)
+        self._warn_of_merged_classes(labels.cpu(), tasks)
+        features = self.model.learn(images, labels, tasks, self._queries_of_this_task())
+        self.model.experiences.add(experience_number(self.experience))
+        self._trained_on = stream_length(self.experience)
+
+        def answer(rows: Tensor, task: int) -> Tensor:
+            keys = self.model.classes_of([task]) if self.head == "multi" else self.model.memory.keys
+            found = self.model.stored_logits(features[rows.to(features.device)], keys)
+            return self.model.by_class_id(found, keys, task, self._width(labels))
+
+        return _by_task(tasks, answer)
 
     def _queries_of_this_task(self) -> Tensor | None:
         """The unlabelled images of the current task's queries."""
@@ -123,12 +229,12 @@ class CnapsStrategy(OnePassStrategy):
                 f"{type(self).__name__} encodes a task from its unlabelled query images too: "
                 "pass query_stream=benchmark.test_stream"
             )
-        number = _number(self.experience)
+        number = experience_number(self.experience)
         if number >= len(self._query_stream):
             raise BadInputError(
                 f"query_stream has {len(self._query_stream)} experiences, none for training experience {number}"
             )
-        return experience_images(self._query_stream[number], self.eval_mb_size)
+        return self._images_of(self._query_stream[number])
 
     # Evaluation: whole query sets, nothing changes.
 
@@ -136,27 +242,37 @@ class CnapsStrategy(OnePassStrategy):
     def eval(self, experiences: Any, **kwargs: Any) -> dict[str, Any]:
         """Evaluate experiences; see Avalanche's BaseTemplate.eval."""
         together = [experiences] if not isinstance(experiences, Iterable) else list(experiences)
-        self._together = self._query_sets(together) if self._refines_together else {}
+        refines_together = self.head == "single" and self.scores.refines_together
+        self._query_sets = self._learned_query_sets(together) if refines_together else {}
         try:
             metrics: dict[str, Any] = super().eval(together, **kwargs)
             return metrics
         finally:
-            self._together = {}
+            self._query_sets = {}
 
-    @property
-    def _refines_together(self) -> bool:
-        return self.head == "single" and self.scores.refines_together
+    def _learned_query_sets(self, experiences: Sequence[Any]) -> dict[int, QuerySet]:
+        """The queries of the experiences learned so far, with their features at hand.
+
+        By the experience's identity, since a training and a test experience may have the same number. Put in order,
+        so that the order in which they are evaluated changes no digit.
+        """
+        known = {id(exp): exp for exp in experiences if experience_number(exp) in self.model.experiences}
+        ordered = sorted(known.values(), key=lambda exp: (experience_number(exp), exp.origin_stream.name))
+        sets = {}
+        for exp in ordered:
+            queries = QuerySet.of(self._images_of(exp), [])
+            self.scores.features(queries)
+            sets[id(exp)] = queries.without_images()
+        return sets
 
     def eval_epoch(self, **kwargs: Any) -> None:
         """Classify the experience's queries as one set, then hand the answers out batch by batch."""
         batches = list(self.dataloader)
         if not batches:
             return
-        task = task_of(self.experience, batches)
-        queries = self._together.get(id(self.experience))
-        if queries is None:
-            queries = QuerySet.of(torch.cat([as_images(batch[0]) for batch in batches]), [task])
-        outputs = self._outputs(queries, task, torch.cat([batch[1] for batch in batches]))
+        images, labels, tasks = self._read(batches)
+        queries = self._query_sets.get(id(self.experience))
+        outputs = self._answers(images, tasks, self._width(labels), queries)
         for self.mbatch, output in with_parts(batches, outputs):
             self._unpack_minibatch()
             self._before_eval_iteration(**kwargs)
@@ -167,47 +283,42 @@ class CnapsStrategy(OnePassStrategy):
             self._after_eval_iteration(**kwargs)
 
     def forward(self) -> Tensor:
-        """Logits of the current batch alone, for plugins; the loops above use whole query sets instead."""
-        task = task_of(self.experience, [self.mbatch])
-        return self._outputs(QuerySet.of(as_images(self.mb_x), [task]), task, self.mb_y)
+        """Answer the current batch alone, for plugins; the loops above use whole query sets instead."""
+        images, labels, tasks = self._read([self.mbatch])
+        return self._answers(images, tasks, self._width(labels))
 
-    def _query_sets(self, experiences: Sequence[Any]) -> dict[int, QuerySet]:
-        """The queries of the experiences learned so far, with their features at hand.
+    def _answers(self, images: Tensor, tasks: Tensor, width: int, queries: QuerySet | None = None) -> Tensor:
+        """What plugins see: logits over the temperature, by class id; zeros before anything is learned.
 
-        By the experience's identity, since a training and a test experience may have the same number. Put in order,
-        so that the order in which they are evaluated changes no digit.
+        Args:
+            images: the whole query set.
+            tasks: of every image.
+            width: least number of columns.
+            queries: the set among those that are refined together, if it is one of them.
         """
-        known = {id(exp): exp for exp in experiences if _number(exp) in self.model.experiences}
-        ordered = sorted(known.values(), key=lambda exp: (_number(exp), exp.origin_stream.name))
-        sets = {}
-        for exp in ordered:
-            queries = QuerySet.of(experience_images(exp, self.eval_mb_size), [])
-            self.scores.features(queries)
-            sets[id(exp)] = queries.without_images()
-        return sets
+        if not self.model.memory.keys:
+            return torch.zeros(len(images), width, device=self.device)
+        if self.head == "single":
+            queries = queries or QuerySet.of(images, torch.unique(tasks).tolist())
+            keys = self.scores.competing(queries, "single")
+            found = self.scores.logits(queries, "single", tuple(self._query_sets.values()))
+            return _by_task(
+                tasks,
+                lambda rows, task: self.model.by_class_id(found[rows.to(found.device)], keys, task, width),
+            )
 
-    def _outputs(self, queries: QuerySet, task: int, labels: Tensor) -> Tensor:
-        """What plugins see as the answers to a whole query set; zeros before anything is learned."""
-        keys = self.scores.competing(queries, self.head)
-        if not keys:
-            return torch.zeros(len(labels), 1 + int(labels.max()), device=self.device)
-        logits_QK = self.scores.logits(queries, self.head, tuple(self._together.values()))
-        return self._by_column(logits_QK, keys, task, labels)
+        def answer(rows: Tensor, task: int) -> Tensor:
+            own = QuerySet.of(images if len(rows) == len(images) else images[rows], [task])
+            keys = self.scores.competing(own, "multi")
+            return self.model.by_class_id(self.scores.logits(own, "multi"), keys, task, width)
 
-    def _by_column(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int, labels: Tensor) -> Tensor:
-        """Logits with class id c in column c; ids that do not compete get a low score.
+        return _by_task(tasks, answer)
 
-        With per-task ids a class of another task has no column of its own that would be right to choose: it comes
-        after all ids, where choosing it counts as the mistake it is. Labels are looked at for their number alone.
-        """
-        width = 1 + max([int(labels.max()), *(key.label for key in self.model.memory.keys)])
-        foreign = [key for key in keys if key.task not in (-1, task)]
-        column = {key: width + i for i, key in enumerate(foreign)}
-        column |= {key: key.label for key in keys if key.task in (-1, task)}
-        # Low per query, so that it depends on nothing else in the batch, and finite, so that losses are.
-        full = (logits_QK.min(dim=1, keepdim=True).values - 100).repeat(1, width + len(foreign))
-        full[:, [column[key] for key in keys]] = logits_QK
-        return full
+
+def _by_task(tasks: Tensor, answer: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Answers to all images, from those to the rows of each task."""
+    rows = {task: torch.nonzero(tasks == task).flatten() for task in torch.unique(tasks).tolist()}
+    return together([(own, answer(own, task)) for task, own in rows.items()])
 
 
 class SimpleCnapsStrategy(CnapsStrategy):
@@ -222,12 +333,6 @@ class TransductiveCnapsStrategy(CnapsStrategy):
     model_name = "transductive"
 
 
-class OriginalCnapsStrategy(CnapsStrategy):
-    """The original CNAPS, with its generated linear classifier, on a stream."""
-
-    model_name = "cnaps"
-
-
 class ProtoNetStrategy(CnapsStrategy):
     """Nearest class mean in Euclidean distance on the adapted features."""
 
@@ -236,14 +341,5 @@ class ProtoNetStrategy(CnapsStrategy):
 
 STRATEGIES: dict[ModelName, type[CnapsStrategy]] = {
     strategy.model_name: strategy
-    for strategy in (SimpleCnapsStrategy, TransductiveCnapsStrategy, OriginalCnapsStrategy, ProtoNetStrategy)
+    for strategy in (SimpleCnapsStrategy, TransductiveCnapsStrategy, CnapsStrategy, ProtoNetStrategy)
 }
-
-
-def _number(experience: Any) -> int:
-    """An experience's place in its stream; of a part of one, where its task may be known, the place of the whole."""
-    try:
-        whole = getattr(experience, "origin_experience", None) or experience
-    except ValueError:  # Avalanche hides it in streams without task boundaries
-        whole = experience
-    return int(whole.current_experience)

@@ -115,13 +115,10 @@ class FeatureStrategy(OnePassStrategy):
         target = torch.device(device)
         super().__init__(
             model=FeatureModel(make_classifier(chosen, seed, target), features, num_classes),
-            optimizer=None,
-            criterion=template.pop("criterion", nn.CrossEntropyLoss()),
             train_mb_size=train_mb_size,
-            train_epochs=1,
-            eval_mb_size=eval_mb_size or train_mb_size,
+            eval_mb_size=eval_mb_size,
             device=target,
-            plugins=list(plugins or []),
+            plugins=plugins,
             **template,
         )
 
