@@ -17,9 +17,9 @@ from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
 from cl_cnaps.metrics.intervals import Array, mean_difference
 from cl_cnaps.metrics.recall import RecallPoint, recall_points
 from cl_cnaps.report.few_shot import SEEN_MARK, data_set_notes, data_set_words, paper_average, task_headline
-from cl_cnaps.report.labels import ABSENT, adaptation_words, count, paper_cell, percent
+from cl_cnaps.report.labels import adaptation_words, count
 from cl_cnaps.report.paper import ablation_rows
-from cl_cnaps.report.table import Column, Table, TableRow, words
+from cl_cnaps.report.table import EMPTY, Cell, Column, Table, TableRow, accuracy, printed, signed, words
 from cl_cnaps.report.view import Headline, Row, View
 
 BASES: Mapping[str, str] = {
@@ -259,7 +259,7 @@ class AblationView(View):
             tables = [_by_data_set(self)]
         else:
             rows = self.printed_rows
-            tables = [table for domain in _DOMAINS if (table := _domain(rows, domain)) is not None]
+            tables = [table for domain in _DOMAINS if (table := _domain(self, rows, domain)) is not None]
             tables += _differences(self, PRINTED.get(self.which))
             tables += [_grid(self)] if self.which == "refinement" else []
         tables[0] = replace(tables[0], shared=self.shared)
@@ -326,27 +326,29 @@ def _weights(view: AblationView) -> str:
     return f"{whose} Rows that share weights differ at test time alone; the paper trained each."
 
 
-def _table(caption: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    headers = [Column("", numeric=False), *(Column(title) for title in columns)]
-    return Table("", caption, headers, [TableRow([words(text) for text in line]) for line in lines])
+def _table(caption: str, columns: Sequence[Column | str], rows: Sequence[TableRow]) -> Table:
+    headers = [one if isinstance(one, Column) else Column(one) for one in columns]
+    return Table("", caption, [Column("", numeric=False), *headers], rows)
 
 
-def _differences(view: AblationView, printed: Sequence[str] | None = None) -> list[Table]:
+def _differences(view: AblationView, only: Sequence[str] | None = None) -> list[Table]:
     """How far rows are from the one that they are compared with, on the same tasks."""
-    found = [one for one in view.differences() if printed is None or one.row in printed]
+    found = [one for one in view.differences() if only is None or one.row in only]
     if not found:
         return []
     sets = {one["data_set"]: data_set_words(one) for one in view.rows[0]["results"]}
-    caption = f"difference to {view.base} on the same tasks, points"
-    if len(sets) == 1:
-        return [
-            _table(caption, list(sets.values()), [[one.title, _signed(one.mean, one.half)] for one in found])
-        ]
-    lines = [
-        [one.title, _signed(one.mean, one.half), *(_signed(one.by_data_set[name][0]) for name in sets)]
+    rows = [
+        TableRow(
+            [
+                words(one.title, view.href),
+                signed(one.mean, one.half, view.href),
+                *(signed(one.by_data_set[name][0], None, view.href) for name in sets if len(sets) > 1),
+            ]
+        )
         for one in found
     ]
-    return [_table(caption, ["mean", *sets.values()], lines)]
+    titles = ["mean", *sets.values()] if len(sets) > 1 else list(sets.values())
+    return [_table(f"difference to {view.base} on the same tasks, points", titles, rows)]
 
 
 def _by_data_set(view: AblationView) -> Table:
@@ -359,19 +361,23 @@ def _by_data_set(view: AblationView) -> Table:
         cells = [row["results"][place]["accuracy"] for row in rows.values()]
         means = [gaps[key].by_data_set[one["data_set"]] for key in others]
         lines.append(
-            [
-                data_set_words(one),
-                *(percent(cell["mean"], cell["ci95"]) for cell in cells),
-                *(_signed(-mean, half) for mean, half in means),
-            ]
+            TableRow(
+                [
+                    words(data_set_words(one), view.href),
+                    *(accuracy(cell["mean"], cell["ci95"], view.href) for cell in cells),
+                    *(signed(-mean, half, view.href) for mean, half in means),
+                ]
+            )
         )
     if len(lines) > 1:
-        overall = [percent(row["averages"]["all"]["accuracy"]) for row in rows.values()]
-        lines.append(["mean", *overall, *(_signed(-gaps[key].mean, gaps[key].half) for key in others)])
-    columns = [row["title"] for row in rows.values()] + [
-        f"own - {rows[key]['title'].lower()}" for key in others
-    ]
-    return _table("accuracy, %, and what own FiLM brings on the same tasks, points", columns, lines)
+        overall = [accuracy(row["averages"]["all"]["accuracy"], None, view.href) for row in rows.values()]
+        differences = [signed(-gaps[key].mean, gaps[key].half, view.href) for key in others]
+        lines.append(TableRow([words("mean"), *overall, *differences]))
+    columns = [Column(row["title"], chart=True) for row in rows.values()]
+    titles = [f"own - {rows[key]['title'].lower()}" for key in others]
+    return _table(
+        "accuracy, %, and what own FiLM brings on the same tasks, points", [*columns, *titles], lines
+    )
 
 
 def _modulations(view: AblationView) -> list[str]:
@@ -389,29 +395,28 @@ def _modulations(view: AblationView) -> list[str]:
     return said
 
 
-def _signed(mean: float, half: float | None = None) -> str:
-    points = round(100 * mean, 1) + 0.0  # no -0.0
-    return f"{points:+.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
-
-
-def _domain(rows: Sequence[Row], domain: str) -> Table | None:
+def _domain(view: AblationView, rows: Sequence[Row], domain: str) -> Table | None:
     """The data sets of one domain, ours above the paper's; with the averages on the last table."""
-    places = [i for i, one in enumerate(rows[0]["results"]) if one["domain"] == domain]
-    if not places:
+    shown = [i for i, one in enumerate(rows[0]["results"]) if one["domain"] == domain]
+    if not shown:
         return None
     last = domain == "out" or "out" not in rows[0]["averages"]
     groups = shown_averages(rows[0]["averages"]) if last else []
-    columns = [data_set_words(rows[0]["results"][i]) for i in places]
+    columns = [data_set_words(rows[0]["results"][i]) for i in shown] + [f"avg. {group}" for group in groups]
     lines = []
     for row in rows:
-        results, means = [row["results"][i] for i in places], [row["averages"][group] for group in groups]
-        ours = [percent(one["accuracy"]["mean"], one["accuracy"]["ci95"]) for one in results]
-        lines.append([row["title"], *ours, *(percent(mean["accuracy"]) for mean in means)])
-        theirs = [paper_cell(one["paper"]) for one in results]
-        theirs += [ABSENT if mean["paper"] is None else f"{mean['paper']:.1f}" for mean in means]
-        if set(theirs) != {ABSENT}:
-            lines.append(["  paper", *theirs])
-    return _table(_DOMAINS[domain], [*columns, *(f"avg. {group}" for group in groups)], lines)
+        results, means = [row["results"][i] for i in shown], [row["averages"][group] for group in groups]
+        ours = [accuracy(one["accuracy"]["mean"], one["accuracy"]["ci95"], view.href) for one in results]
+        ours += [accuracy(mean["accuracy"], None, view.href) for mean in means]
+        lines.append(TableRow([words(row["title"], view.href), *ours]))
+        theirs = [
+            printed(one["paper"]["mean"], one["paper"]["interval"]) if one["paper"] else EMPTY
+            for one in results
+        ]
+        theirs += [EMPTY if mean["paper"] is None else printed(mean["paper"]) for mean in means]
+        if any(cell is not EMPTY for cell in theirs):
+            lines.append(TableRow([words(row["title"]), *theirs], "paper", "paper", below=True))
+    return _table(_DOMAINS[domain], [Column(title, chart=True) for title in columns], lines)
 
 
 def shown_averages(means: Mapping[str, Row]) -> list[str]:
@@ -425,30 +430,35 @@ def shown_averages(means: Mapping[str, Row]) -> list[str]:
 
 def _grid(view: AblationView) -> Table:
     least, most, values = view.refinement_grid()
-    lines = [[str(low), *map(percent, row)] for low, row in zip(least, values, strict=True)]
+    rows = [
+        TableRow([Cell(str(low), low), *(accuracy(value, None, view.href) for value in of_low)])
+        for low, of_low in zip(least, values, strict=True)
+    ]
     several = len(view.rows[0]["averages"]["all"]["data_sets"]) > 1
     caption = (
         f"{'mean accuracy over data sets' if several else 'accuracy'}, %, by least (down) and most steps of refinement "
         "(across)"
     )
-    return _table(caption, [str(steps) for steps in most], lines)
+    return _table(caption, [str(steps) for steps in most], rows)
 
 
 def _shots(view: AblationView) -> Table:
     bins, points = view.recall_by_row()
-    lines = [
-        [title, *(percent(of[one].recall / 100, of[one].half / 100) if one in of else ABSENT for one in bins)]
-        for title, of in points.items()
-    ]
-    return _table("class recall over all data sets, %, by shots of the class", bins, lines)
+    rows = []
+    for title, of in points.items():
+        cells = [
+            accuracy(of[n].recall / 100, of[n].half / 100, view.href) if n in of else EMPTY for n in bins
+        ]
+        rows.append(TableRow([words(title, view.href), *cells]))
+    return _table("class recall over all data sets, %, by shots of the class", bins, rows)
 
 
 def _queries(view: AblationView) -> Table:
     queries, lines = view.query_lines()
     none: Mapping[str, Any] = {"mean": None, "ci95": None}
-    cells = [[line.accuracy.get(number, none) for number in queries] for line in lines]
-    rows = [
-        [line.words, *(percent(cell["mean"], cell["ci95"]) for cell in of)]
-        for line, of in zip(lines, cells, strict=True)
-    ]
+    rows = []
+    for line in lines:
+        found = [line.accuracy.get(number, none) for number in queries]
+        cells = [accuracy(one["mean"], one["ci95"], view.href) for one in found]
+        rows.append(TableRow([words(line.words, view.href), *cells]))
     return _table("accuracy, %, by queries of each class", [str(number) for number in queries], rows)

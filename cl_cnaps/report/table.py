@@ -18,12 +18,12 @@ from rich.text import Text
 from cl_cnaps.errors import escaped
 from cl_cnaps.report.labels import ABSENT, distinguish, percent
 
-Kind = Literal["here", "paper", "paper-other", "missing"]
-"""Where a row is from: measured here, the paper (its second setting: other training data), or not there yet."""
+Kind = Literal["here", "each", "paper", "paper-other"]
+"""Where a row is from: measured here (`each`: one of several that a row stands for), the paper (its second setting)."""
 
 KIND_WORDS: dict[Kind, str] = {
     "here": "measured here",
-    "missing": "missing",
+    "each": "each encoding",
     "paper": "paper",
     "paper-other": "paper, other training data",
 }
@@ -39,7 +39,7 @@ class Cell:
     half: float | None = None
     """Half of the 95 % interval, in the unit of `value`."""
     href: str | None = None
-    state: Literal["plain", "missing", "empty", "code", "date"] = "plain"
+    state: Literal["plain", "empty", "code", "date"] = "plain"
     says: str | None = None
     """What a screen reader says where the text alone would not do."""
 
@@ -68,6 +68,8 @@ class TableRow:
     kind: Kind = "here"
     tag: str | None = None
     """Stands beside the header: whose row it is, where it is not ours."""
+    below: bool = False
+    """Whether it belongs to the row above, whose name is not repeated in text."""
     ends_section: bool = False
     """Whether a line stands below it on a terminal."""
 
@@ -110,13 +112,21 @@ class Table:
         return [(kind, words) for kind, words in KIND_WORDS.items() if kind in present]
 
 
-MISSING = Cell("missing", state="missing", says="missing: not measured yet")
 EMPTY = Cell(ABSENT, state="empty", says="none")
 
 
-def accuracy(mean: float, ci95: float | None, href: str) -> Cell:
-    """A fraction measured here, in per cent."""
+def accuracy(mean: float | None, ci95: float | None = None, href: str | None = None) -> Cell:
+    """A fraction measured here, in per cent; None where there is none."""
+    if mean is None:
+        return EMPTY
     return Cell(percent(mean, ci95), 100 * mean, None if ci95 is None else 100 * ci95, href)
+
+
+def signed(mean: float, ci95: float | None = None, href: str | None = None) -> Cell:
+    """A difference of fractions, in points with its sign."""
+    points = round(100 * mean, 1) + 0.0  # no -0.0
+    text = f"{points:+.1f}" + ("" if ci95 is None else f" ± {100 * ci95:.1f}")
+    return Cell(text, 100 * mean, None if ci95 is None else 100 * ci95, href)
 
 
 def printed(mean: float, interval: float | None = None) -> Cell:
@@ -198,7 +208,7 @@ def terminal_table(table: Table) -> RenderableType:
         rendered.add_column(column.short or column.title, justify=side, overflow="fold")
     before: list[str] | None = None
     for row in table.rows:
-        cells = [escaped(cell.text.replace(" ± ", "±")) for cell in row.cells]
+        cells = [escaped(text.replace(" ± ", "±")) for text in _texts(row)]
         above = cells[: table.leading]
         if table.leading and above != before:
             rendered.add_row(" · ".join(text for text in above if text != ABSENT), style="bold")
@@ -215,10 +225,18 @@ def markdown_table(table: Table, *, notes: bool = True) -> str:
         for column in table.columns
     ]
     lines += [_markdown_row(titles), _markdown_row(["---:" if c.numeric else ":---" for c in table.columns])]
-    lines += [_markdown_row([cell.text for cell in row.cells]) for row in table.rows]
+    lines += [_markdown_row(_texts(row)) for row in table.rows]
     if notes and table.notes:
         lines += ["", *(f"- {_escaped(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
+
+
+def _texts(row: TableRow) -> list[str]:
+    """The cells as text; a row that is not ours is named by whose it is."""
+    name, *others = [cell.text for cell in row.cells]
+    if row.tag:
+        name = f"  {row.tag}" if row.below else f"{row.tag}: {name}"
+    return [name, *others]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -55,6 +55,11 @@ class View:
         """What it is called among records of one run."""
         return str(self.record.config.get("model"))
 
+    @property
+    def href(self) -> str:
+        """The record's page in the report's site."""
+        return record_link(self.record)
+
     @cached_property
     def rows(self) -> list[Row]:
         """The rows of the record with the paper's figures; one line of `--json` each."""

@@ -1,32 +1,37 @@
-"""The page of ablations: for each record what was changed, in the shape of the paper's table or figure."""
+"""The page of ablations: for each what was changed, in the shape of the paper's table or figure."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from cl_cnaps.few_shot.ablations import left_out
-from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.names import ABLATIONS
-from cl_cnaps.report.ablation import AblationView, shown_averages
-from cl_cnaps.report.few_shot import data_set_notes, data_set_words
+from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.few_shot import data_set_notes
+from cl_cnaps.report.labels import adaptation_words, count
+from cl_cnaps.report.plots.ablation import draw_ablations, figures_of
 from cl_cnaps.report.plots.style import OKABE_ITO
-from cl_cnaps.report.site.few_shot import entry_key
-from cl_cnaps.report.site.gather import Gathered
-from cl_cnaps.report.view import record_link
-from cl_cnaps.report.site.pages import Page
-from cl_cnaps.report.table import EMPTY, MISSING, Cell, Column, TableRow, Table, accuracy, printed, words
-from cl_cnaps.report.labels import adaptation_words, count, percent
+from cl_cnaps.report.site.coverage import coverage
+from cl_cnaps.report.site.gather import Gathered, Page
+from cl_cnaps.report.table import Table
+from cl_cnaps.report.view import page_name
 
 _NAMED = 4
 """Most data sets that a title lists."""
+_DRAWN_HERE = ("shots", "queries")
+"""Ablations whose curves the page draws itself, so that a point tells its number."""
+_ALT = {
+    "encodings": "Task encodings in two dimensions, coloured by data set",
+    "film-distances": "Distance of FiLM between data sets",
+    "grid": "Mean accuracy by least and most steps of refinement",
+}
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What curves.js draws: a chart for each kind of tasks, a line for each method."""
+    """What the page's script draws: a chart for each kind of tasks, a line for each method."""
 
     what: str
     """What is drawn, in per cent."""
@@ -39,274 +44,143 @@ class Curves:
 
 @dataclass(frozen=True)
 class Shown:
-    """One ablation with its tables."""
+    """One record of an ablation with its tables."""
 
-    id: str
-    title: str
+    on: str
+    """Its data sets, where several records change the same."""
     setting: str
     tables: list[Table]
+    folded: list[Table]
+    """Tables that open on demand: every data set, where a chart and the differences tell the result."""
     ranked: Table | None
     """The table whose rows are shown side by side."""
     curves: Curves | None
+    figures: list[tuple[str, str]]
+    """Files and what they show."""
+    caveats: list[str]
+    """What must be known before a number is compared with the paper's."""
     notes: list[str]
     href: str
 
 
+@dataclass(frozen=True)
+class Changed:
+    """An ablation: what it changes, and its records."""
+
+    id: str
+    title: str
+    shown: list[Shown]
+
+
 def ablations_page(found: Gathered) -> Page:
     """Everything that `cl-cnaps ablate` measured."""
-    ordered = ordered_ablations(found)
-    about = dict.fromkeys(note for one in ordered for note in _of_data_sets(one))
+    names = [*ABLATIONS, *sorted({one.which for one in found.ablations} - set(ABLATIONS))]
+    groups = {name: [one for one in found.ablations if one.which == name] for name in names}
+    changed = [
+        Changed(
+            f"ablation-{name}",
+            ABLATIONS.get(name, name),
+            [_shown(one, f"{name}-{place + 1}", several=len(views) > 1) for place, one in enumerate(views)],
+        )
+        for name, views in groups.items()
+        if views
+    ]
+    about = [note for views in groups.values() for one in views for note in _of_data_sets(one)]
     return Page(
         "ablations.html",
         "Ablations",
         template="ablations.html",
-        scripts=("choosing.js", "tables.js", "ranking.js", "marks.js", "curves.js"),
         content={
-            "shown": [
-                _shown(one, place, title)
-                for place, (one, title) in enumerate(zip(ordered, _titles(ordered), strict=True))
-            ],
-            "missing": missing_ablations(found),
-            "about": list(about),
+            "changed": changed,
+            "about": list(dict.fromkeys(about)),
+            "experiments": [one for one in coverage(found) if one.section == "Ablations"],
         },
     )
 
 
-def ordered_ablations(found: Gathered) -> list[AblationView]:
-    """As the paper has them, others last."""
-    known = list(ABLATIONS)
-    return sorted(found.ablations, key=lambda a: known.index(a.which) if a.which in known else len(known))
+def draw_figures(found: Gathered, folder: Path) -> None:
+    """Draw the figures that the page shows, as the documentation has them."""
+    for one in found.ablations:
+        if one.which not in _DRAWN_HERE:
+            draw_ablations([one], folder / "figures" / page_name(one.record), formats=["png"])
 
 
-def missing_ablations(found: Gathered) -> list[tuple[str, str]]:
-    """The paper's ablations that no record has, and the rows that those there lack, with commands that make them."""
-    missing = []
-    for which, title in ABLATIONS.items():
-        mine = [one for one in found.ablations if one.which == which]
-        absent = left_out(which, {row["row"] for one in mine for row in one.rows})
-        command = ablate_command(which)
-        if not mine:
-            missing.append((title, command))
-        elif absent:
-            cells = sum(method.of_grid for method in absent)
-            names = [method.title for method in absent if not method.of_grid]
-            names += [f"{count(cells, 'cell')} of the grid"] if cells else []
-            missing.append((f"{', '.join(names)} in {title}", command))
-    return missing
-
-
-def title_of(one: AblationView) -> str:
-    """Return what an ablation changes, in words."""
-    return ABLATIONS.get(one.which, one.which)
-
-
-def ablate_command(which: str) -> str:
-    """What makes an ablation; without specifications its tasks would have classes for training in them."""
-    return f"cl-cnaps ablate {which}" + ("" if which == "queries" else " --specs FOLDER")
-
-
-def _titles(ablations: Sequence[AblationView]) -> list[str]:
-    """What each is called: by its data sets too, where several change the same."""
-    several = {which for which, number in Counter(one.which for one in ablations).items() if number > 1}
-    titles = []
-    for one in ablations:
-        names = list(dict.fromkeys(entry["title"] for row in one.rows for entry in row["results"]))
-        on = ", ".join(names) if len(names) <= _NAMED else count(len(names), "data set")
-        titles.append(f"{title_of(one)}, on {on}" if one.which in several else title_of(one))
-    return titles
-
-
-def _shown(one: AblationView, place: int, title: str) -> Shown:
+def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
     first = one.rows[0]
-    words_of = [first["backbone"], adaptation_words(first["adaptation"])]
-    table_id, tables, ranked, curves = f"ablation-table-{place + 1}", [], None, None
-    if one.which == "shots":
-        tables, curves = [recall_table(one, table_id)], recall_curves(one)
-    elif one.which == "queries":
-        tables, curves = [query_table(one, table_id)], query_curves(one)
-    else:
-        ranked = _table(one, table_id)
-        tables = [ranked, _grid(one, f"{table_id}-grid")] if one.which == "refinement" else [ranked]
+    names = list(dict.fromkeys(entry["title"] for row in one.rows for entry in row["results"]))
+    on = ", ".join(names) if len(names) <= _NAMED else count(len(names), "data set")
+    setting = [first["backbone"], adaptation_words(first["adaptation"])]
+    setting.append(count(first["results"][0]["tasks"], "task") + " of each kind")
+    curves = {"shots": recall_curves, "queries": query_curves}.get(one.which)
+    tables = [
+        replace(table, id=f"{table_id}-{place + 1}", shared=(), notes=())
+        for place, table in enumerate(one.own_tables(data_sets=False))
+    ]
+    tables = [replace(table, caption=table.caption[:1].upper() + table.caption[1:]) for table in tables]
+    wide = [table for table in tables if any(column.chart for column in table.columns)]
+    ranked = wide[-1] if wide and one.which != "adaptation" else None
+    folded = [] if ranked is None else [table for table in tables if table in wide or "steps" in table.caption]
+    drawn = () if one.which in _DRAWN_HERE else figures_of(one)
+    notes = one.notes(data_sets=False)
     return Shown(
-        id=f"ablation-{place + 1}",
-        title=title,
-        setting=" · ".join(
-            filter(None, [*words_of, count(first["results"][0]["tasks"], "task") + " of each kind"])
-        ),
-        tables=tables,
+        on=on if several else "",
+        setting=" · ".join(filter(None, setting)),
+        tables=[table for table in tables if table not in folded],
+        folded=folded,
         ranked=ranked,
-        curves=curves,
-        notes=one.notes(data_sets=False),
-        href=record_link(one.record),
+        curves=curves(one) if curves else None,
+        figures=[(f"figures/{page_name(one.record)}/{stem}.png", _ALT[stem]) for stem in drawn],
+        caveats=[note.removeprefix("* ") for note in notes if note.startswith("* ")],
+        notes=[note for note in notes if not note.startswith("* ")],
+        href=one.href,
     )
 
 
 def _of_data_sets(one: AblationView) -> list[str]:
-    """What holds of the data sets whatever is changed: ablations share them, so the page says it once, at its end."""
+    """What holds of the data sets whatever is changed: ablations share them, so the page has it once, at its end."""
     return [note for note in data_set_notes(one.rows[0]["results"]) if not note.startswith("* ")]
 
 
-def _table(one: AblationView, table_id: str) -> Table:
-    """The methods on every data set, the paper's rows below; of a grid only the methods that the paper prints."""
-    methods = one.printed_rows
-    columns = {entry_key(e): _column_title(e, one) for row in methods for e in row["results"]}
-    groups = [group for group in GROUPS if any(group in shown_averages(row["averages"]) for row in methods)]
-    link = record_link(one.record)
-    rows = []
-    for row in methods:
-        cells = {
-            entry_key(entry): accuracy(entry["accuracy"]["mean"], entry["accuracy"]["ci95"], link)
-            for entry in row["results"]
-        }
-        means = [_average(row["averages"].get(group), link) for group in groups]
-        rows.append(TableRow([words(row["title"], link), *(cells.get(key, MISSING) for key in columns), *means]))
-    width = len(columns) + len(groups)
-    rows += [
-        TableRow([words(method.title), *[MISSING] * width], "missing")
-        for method in left_out(one.which, [row["row"] for row in one.rows])
-        if not method.of_grid
-    ]
-    rows += [theirs for row in methods if (theirs := _printed(row, list(columns), groups)) is not None]
-    return Table(
-        table_id,
-        f"{title_of(one)}: accuracy in per cent",
-        [
-            Column("method", numeric=False),
-            *(Column(title, chart=True) for title in columns.values()),
-            *(Column(group, "average, %", chart=True) for group in groups),
-        ],
-        rows,
-    )
-
-
-def _grid(one: AblationView, table_id: str) -> Table:
-    """Mean accuracy for every least and most number of steps, as in the paper's fig:max-and-min."""
-    least, most, values = one.refinement_grid()
-    link = record_link(one.record)
-    rows = [
-        TableRow(
-            [
-                Cell(str(low), low),
-                *(
-                    EMPTY if low > high else MISSING if mean is None else accuracy(mean, None, link)
-                    for high, mean in zip(most, of_low, strict=True)
-                ),
-            ]
-        )
-        for low, of_low in zip(least, values, strict=True)
-    ]
-    columns = [Column("least steps", low_is_best=True), *(Column(str(high), "most steps") for high in most)]
-    return Table(table_id, f"{title_of(one)}: mean accuracy over data sets in per cent", columns, rows)
-
-
-def _column_title(entry: Mapping[str, Any], one: AblationView) -> str:
-    """The data set, and of the shape of its tasks what differs between columns."""
-    entries = one.rows[0]["results"]
-    title = data_set_words(dict(entry))
-    if len({other["shape"] for other in entries}) > 1:
-        title += f", {entry['shape']}"
-    if len({other["queries"] for other in entries}) > 1:
-        title += f", {entry['queries']} queries"
-    return title
-
-
-def _average(average: Mapping[str, Any] | None, link: str) -> Cell:
-    if average is None:
-        return MISSING
-    return Cell(percent(average["accuracy"]), 100 * average["accuracy"], href=link)
-
-
-def _printed(row: Mapping[str, Any], keys: list[Any], groups: list[str]) -> TableRow | None:
-    """The paper's row of the same method, if it has any number for it."""
-    cells = {
-        entry_key(entry): printed(entry["paper"]["mean"], entry["paper"]["interval"])
-        for entry in row["results"]
-        if entry["paper"]
-    }
-    if not cells:
-        return None
-    means = [row["averages"].get(group, {}).get("paper") for group in groups]
-    shown = [EMPTY if mean is None else printed(mean) for mean in means]
-    return TableRow([words(row["title"]), *(cells.get(key, EMPTY) for key in keys), *shown], "paper", "paper")
-
-
-def recall_table(one: AblationView, table_id: str) -> Table:
-    """Class recall by shots, those of few classes taken together."""
-    bins, points = one.recall_by_row()
-    link = record_link(one.record)
-    rows = [
-        TableRow(
-            [
-                words(title, link),
-                *(
-                    accuracy(of[name].recall / 100, of[name].half / 100, link) if name in of else MISSING
-                    for name in bins
-                ),
-            ]
-        )
-        for title, of in points.items()
-    ]
-    columns = [Column("method", numeric=False), *(Column(name, "shots of the class") for name in bins)]
-    return Table(table_id, f"{title_of(one)}: class recall over all data sets in per cent", columns, rows)
-
-
 def recall_curves(one: AblationView) -> Curves:
-    """The same as curves; a bin stands at the mean shots of its classes."""
+    """Class recall against shots; a bin stands at the mean shots of its classes."""
     _, points = one.recall_by_row()
     lines = [
         {
-            **_line(one, "All data sets", title, place),
+            **_line(one, "All data sets", title, list(points)),
             "at": [point.shots for point in of.values()],
             "said": list(of),
             "mean": [point.recall for point in of.values()],
             "half": [point.half for point in of.values()],
         }
-        for place, (title, of) in enumerate(points.items())
+        for title, of in points.items()
     ]
     return Curves("class recall", "shots of the class", True, lines)
 
 
-def query_table(one: AblationView, table_id: str) -> Table:
-    """Accuracy by queries of each class: a row for each method on each kind of tasks."""
-    queries, lines = one.query_lines()
-    link = record_link(one.record)
-    rows = []
-    for line in lines:
-        found = [line.accuracy.get(number) for number in queries]
-        cells = [MISSING if a is None else accuracy(a["mean"], a["ci95"], link) for a in found]
-        rows.append(TableRow([words(line.words, link), *cells]))
-    columns = [
-        Column("method and tasks", numeric=False),
-        *(Column(str(n), "queries of each class") for n in queries),
-    ]
-    return Table(table_id, f"{title_of(one)}: accuracy in per cent", columns, rows)
-
-
 def query_curves(one: AblationView) -> Curves:
-    """The same as curves: a chart for each kind of tasks."""
+    """Accuracy against queries: a chart for each kind of tasks."""
     queries, lines = one.query_lines()
     methods = list(dict.fromkeys(line.row for line in lines))
     drawn = []
     for line in lines:
         at = [number for number in queries if number in line.accuracy]
-        means = [line.accuracy[number]["mean"] for number in at]
         halves = [line.accuracy[number]["ci95"] for number in at]
         drawn.append(
             {
-                **_line(one, line.tasks, line.row, methods.index(line.row)),
+                **_line(one, line.tasks, line.row, methods),
                 "at": at,
-                "mean": [100 * mean for mean in means],
+                "mean": [100 * line.accuracy[number]["mean"] for number in at],
                 "half": None if None in halves else [100 * half for half in halves],
             }
         )
     return Curves("accuracy", "queries of each class", False, drawn)
 
 
-def _line(one: AblationView, chart: str, method: str, place: int) -> dict[str, Any]:
+def _line(one: AblationView, chart: str, method: str, methods: Sequence[str]) -> dict[str, Any]:
     return {
-        "task": title_of(one),
+        "task": one.which,
         "chart": chart,
         "line": method,
-        "colour": OKABE_ITO[place % len(OKABE_ITO)],
-        "href": record_link(one.record),
+        "colour": OKABE_ITO[methods.index(method) % len(OKABE_ITO)],
+        "href": one.href,
     }

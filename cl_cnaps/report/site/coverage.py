@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
+from cl_cnaps.active.protocol import FIGURE_ALPHABETS, PAPER
+from cl_cnaps.few_shot.ablations import left_out
 from cl_cnaps.few_shot.meta_dataset import COLUMNS
 from cl_cnaps.few_shot.targets import META_DATASET
-from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, ENCODINGS, HEADS, PAPER_BENCHMARKS
+from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, ENCODINGS, FEATURES, HEADS, PAPER_BENCHMARKS, STRATEGIES
 from cl_cnaps.report.paper import paper_figures
-from cl_cnaps.report.site.ablations import ablate_command, missing_ablations
-from cl_cnaps.report.site.active import curves_of, missing_active
-from cl_cnaps.report.site.continual import PAPER_SHOTS
-from cl_cnaps.report.site.few_shot import TARGETS, evaluate_command
+from cl_cnaps.report.standings import PAPER_SHOTS
+from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.site.gather import Gathered
 from cl_cnaps.report.labels import count, is_plain, model_name, row_name
 from cl_cnaps.report.view import Row
 
+TARGETS = {
+    "meta-dataset": "Meta-Dataset",
+    "mini-imagenet": "mini-ImageNet",
+    "tiered-imagenet": "tiered-ImageNet",
+}
+"""The paper's few-shot benchmarks, in its order."""
+ACTIVE_SOURCES = {"cifar10": "CIFAR-10", "omniglot": "Omniglot"}
+"""What `fig:active-learning-figure` is of, as the paper writes it."""
+ACTIVE_MODELS = ("simple", "transductive")
 _FROZEN = "frozen features"
 _NAMED = 6
 """Most rows of an ablation that are named one by one."""
@@ -58,8 +68,8 @@ def coverage(found: Gathered) -> list[Experiment]:
 
 def _continual(found: Gathered, benchmark: str, title: str) -> Experiment:
     """CNAPS models by encoding with adapted features; the paper's baselines on a small network, as there."""
-    streams = [s for s in found.streams if s.panels[0].summary["benchmark"] == benchmark]
-    counted = [s.panels[0].summary for s in streams if _as_in_the_paper(s.read.rows)]
+    streams: list[StreamView] = [one for one in found.streams if one.rows[0]["benchmark"] == benchmark]
+    counted = [one.rows[0] for one in streams if _as_in_the_paper(one.rows)]
     adapted = {(s["model"], s["encoding"]) for s in counted if s["adaptation"] != "none"}
     frozen = {s["model"] for s in counted if s["encoding"] is not None and s["adaptation"] == "none"}
     missing: list[tuple[str, str]] = []
@@ -146,18 +156,52 @@ def _of_imagenet_alone(entries: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
+def paper_protocol(config: Mapping[str, Any], source: str) -> bool | None:
+    """Whether labels, rounds, runs and images are the paper's; None for a source that it does not have."""
+    paper = PAPER.get(source)
+    return None if paper is None else config.get("protocol") == asdict(paper)
+
+
 def _active(found: Gathered) -> Experiment:
+    """The curves of the paper's figure, with its protocol; others are short."""
+    curves = [(row, paper_protocol(view.record.config, row["source"])) for view in found.active for row in view.rows]
     there = dict.fromkeys(
-        f"{model_name(curve.model)} on {curve.title}" + (f" ({words})" if (words := curve.protocol) else "")
-        for curve in curves_of(found)
+        f"{model_name(row['model'])} on {ACTIVE_SOURCES.get(row['source'], row['source'])}"
+        + (" (short protocol)" if full is False else "")
+        for row, full in curves
     )
-    return Experiment("Active", "Label acquisition", "active.html", list(there), missing_active(found))
+    missing = []
+    for source, title in ACTIVE_SOURCES.items():
+        for model in ACTIVE_MODELS:
+            mine = [
+                one for one in curves if (one[0]["source"], one[0]["model"]) == (source, model) and is_plain(one[0])
+            ]
+            states = {kind: _state([o for o in mine if o[0]["adaptation"] == kind], source) for kind in FEATURES}
+            for state in ("", "in part", "short protocol only"):
+                if kinds := [kind for kind in FEATURES if states[kind] == state]:
+                    both = len(kinds) == len(FEATURES)
+                    what = f"{model_name(model)} on {title}" + ("" if both else f", {FEATURES[kinds[0]]}")
+                    command = f"cl-cnaps active --source {source} --model {model} --paper"
+                    command += f" --adaptation {'both' if both else kinds[0]}"
+                    missing.append((f"{what} ({state})" if state else what, command))
+    return Experiment("Active", "Label acquisition", "active.html", list(there), missing)
+
+
+def _state(curves: Sequence[tuple[Row, bool | None]], source: str) -> str | None:
+    """None if all curves of the figure are there with the paper's protocol; else how much of it is."""
+    tasks: Sequence[str | None] = FIGURE_ALPHABETS if source == "omniglot" else (None,)
+    there = {(row["alphabet"], row["strategy"]) for row, full in curves if full}
+    if there.issuperset(product(tasks, STRATEGIES)):
+        return None
+    if there:
+        return "in part"
+    return "short protocol only" if curves else ""
 
 
 def _ablations(found: Gathered) -> Experiment:
     present = {one.which for one in found.ablations}
     there = [title for which, title in ABLATIONS.items() if which in present]
-    missing = [*missing_ablations(found), *_ablated_data_sets(found)]
+    missing = [*_missing_ablations(found), *_ablated_data_sets(found)]
     return Experiment("Ablations", "Parts of the models", "ablations.html", there, missing)
 
 
@@ -175,7 +219,7 @@ def _ablated_data_sets(found: Gathered) -> list[tuple[str, str]]:
         if lacks:
             lacking.setdefault((which, lacks), []).append(row_title)
     return missing + [
-        (f"{_few(rows)} in {ABLATIONS[which]} on {', '.join(lacks)}", ablate_command(which))
+        (f"{_few(rows)} in {ABLATIONS[which]} on {', '.join(lacks)}", _ablate_command(which))
         for (which, lacks), rows in lacking.items()
     ]
 
@@ -189,3 +233,31 @@ def _data_sets(missing: Iterable[str], there: Iterable[str]) -> list[tuple[str, 
     present = set(there)
     names = [title for title in dict.fromkeys(missing) if title not in present]
     return [(f"data sets: {', '.join(names)}", "")] if names else []
+
+
+def _missing_ablations(found: Gathered) -> list[tuple[str, str]]:
+    """The paper's ablations that no record has, and the rows that those there lack, with commands that make them."""
+    missing = []
+    for which, title in ABLATIONS.items():
+        mine = [one for one in found.ablations if one.which == which]
+        absent = left_out(which, {row["row"] for one in mine for row in one.rows})
+        command = _ablate_command(which)
+        if not mine:
+            missing.append((title, command))
+        elif absent:
+            cells = sum(method.of_grid for method in absent)
+            names = [method.title for method in absent if not method.of_grid]
+            names += [f"{count(cells, 'cell')} of the grid"] if cells else []
+            missing.append((f"{', '.join(names)} in {title}", command))
+    return missing
+
+
+def _ablate_command(which: str) -> str:
+    """What makes an ablation; without specifications its tasks would have classes for training in them."""
+    return f"cl-cnaps ablate {which}" + ("" if which == "queries" else " --specs FOLDER")
+
+
+def evaluate_command(target: str, model: str) -> str:
+    """Return what evaluates a model; on Meta-Dataset with specifications, which name the test classes."""
+    specs = " --specs FOLDER" if target == "meta-dataset" else ""
+    return f"cl-cnaps evaluate {target} --model {model} --adaptation film{specs}"

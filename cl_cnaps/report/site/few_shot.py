@@ -9,16 +9,13 @@ from statistics import fmean
 from cl_cnaps.few_shot.meta_dataset import COLUMNS as META_DATASET
 from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.metrics.ranks import average_rank
-from cl_cnaps.names import CNAPS_MODELS
 from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
 from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows
 from cl_cnaps.records.record import record_name
-from cl_cnaps.report.site.gather import Gathered
-from cl_cnaps.report.view import record_link
-from cl_cnaps.report.site.pages import Page
+from cl_cnaps.report.site.coverage import TARGETS, coverage
+from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.table import (
     EMPTY,
-    MISSING,
     Cell,
     Column,
     Kind,
@@ -31,12 +28,6 @@ from cl_cnaps.report.table import (
 from cl_cnaps.report.labels import Named, adaptation_words, distinct_names, model_name, percent, row_order
 from cl_cnaps.report.view import Row
 
-TARGETS = {
-    "meta-dataset": "Meta-Dataset",
-    "mini-imagenet": "mini-ImageNet",
-    "tiered-imagenet": "tiered-ImageNet",
-}
-"""The paper's benchmarks, in its order."""
 _SHAPES = ("5-way 1-shot", "5-way 5-shot", "10-way 1-shot", "10-way 5-shot")
 _DECIDED_BY_TARGET = ("target", "data_sets", "shapes", "backbone_digest")
 
@@ -51,9 +42,10 @@ class Benchmark:
     id: str
     title: str
     table: Table
+    caveats: list[str]
+    """What must be known before a number is compared with the paper's."""
     notes: list[str]
-    missing: list[tuple[str, str]]
-    """Models that have not been evaluated on it, and the commands that do."""
+    measured: bool
 
 
 def few_shot_page(found: Gathered) -> Page:
@@ -64,8 +56,10 @@ def few_shot_page(found: Gathered) -> Page:
         "few-shot.html",
         "Few-shot learning",
         template="few_shot.html",
-        scripts=("choosing.js", "tables.js", "ranking.js"),
-        content={"benchmarks": [_benchmark(found, name, title) for name, title in targets.items()]},
+        content={
+            "benchmarks": [_benchmark(found, name, title) for name, title in targets.items()],
+            "experiments": [one for one in coverage(found) if one.section == "Few-shot"],
+        },
     )
 
 
@@ -79,31 +73,23 @@ def _benchmark(found: Gathered, target: str, title: str) -> Benchmark:
         _row_here(name, record, columns, grouped)
         for name, record in zip(evaluation_names(records), records, strict=True)
     ]
-    present = {record.rows[0]["model"] for record in records}
-    absent = [model for model in CNAPS_MODELS if model not in present] if target in TARGETS else []
-    width = len(columns) + (2 * len(GROUPS) if grouped else 0)
-    rows += [TableRow([words(model_name(model)), *[MISSING] * width], "missing") for model in absent]
     rows += [_row_printed(row, columns, grouped, there) for row in paper_rows(target)]
     headers = [
         Column("method", numeric=False),
         *(Column(column_title, group, chart=True) for column_title, group in columns.values()),
     ]
     if grouped:
-        headers += [Column(group, "average, %") for group in GROUPS]
+        headers += [Column(group, "average, %", chart=True) for group in GROUPS]
         headers += [Column(group, "average rank", low_is_best=True) for group in GROUPS]
+    notes = _notes(records, target, there)
     return Benchmark(
         id=record_name(target),
         title=title,
         table=Table(f"few-shot-{record_name(target)}", f"{title}: accuracy in per cent", headers, rows),
-        notes=_notes(records, target, there),
-        missing=[(f"{model_name(model)} on {title}", evaluate_command(target, model)) for model in absent],
+        caveats=[note.removeprefix("* ") for note in notes if note.startswith("* ")],
+        notes=[note for note in notes if not note.startswith("* ")],
+        measured=bool(records),
     )
-
-
-def evaluate_command(target: str, model: str) -> str:
-    """What evaluates a model; on Meta-Dataset with specifications, which say what the test classes are."""
-    specs = " --specs FOLDER" if target == "meta-dataset" else ""
-    return f"cl-cnaps evaluate {target} --model {model} --adaptation film{specs}"
 
 
 def evaluation_names(records: Sequence[FewShotView]) -> list[str]:
@@ -146,7 +132,7 @@ def entry_key(entry: Row) -> Key:
 
 
 def _row_here(name: str, record: FewShotView, columns: Iterable[Key], grouped: bool) -> TableRow:
-    link = record_link(record.record)
+    link = record.href
     cells = {
         entry_key(entry): accuracy(entry["accuracy"]["mean"], entry["accuracy"]["ci95"], link)
         for entry in record.rows
@@ -155,11 +141,11 @@ def _row_here(name: str, record: FewShotView, columns: Iterable[Key], grouped: b
     if grouped:
         averages = [record.averages.get(group) for group in GROUPS]
         summed = [
-            MISSING if a is None else Cell(percent(a["accuracy"]), 100 * a["accuracy"], href=link)
+            EMPTY if a is None else Cell(percent(a["accuracy"]), 100 * a["accuracy"], href=link)
             for a in averages
         ]
-        summed += [MISSING if a is None else _rank(a["rank"], link) for a in averages]
-    return TableRow([words(name, link), *(cells.get(key, MISSING) for key in columns), *summed])
+        summed += [EMPTY if a is None else _rank(a["rank"], link) for a in averages]
+    return TableRow([words(name, link), *(cells.get(key, EMPTY) for key in columns), *summed])
 
 
 def _row_printed(row: PaperRow, columns: Iterable[Key], grouped: bool, there: set[str]) -> TableRow:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cl_cnaps.errors import ClCnapsError, MissingDataError
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.few_shot import FewShotView
-from cl_cnaps.report.plots.panel import Panel, panels_of
 from cl_cnaps.records.record import Record, read_record, record_folders
 from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.view import KINDS, View, page_name, verb_of
@@ -25,11 +24,14 @@ NOT_ITS_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, Ari
 
 
 @dataclass(frozen=True)
-class Stream:
-    """A stream's record with what is drawn of it: a panel per head."""
+class Page:
+    """One file of the site."""
 
-    read: StreamView
-    panels: list[Panel]
+    path: str
+    """Where it is, seen from the site's folder."""
+    title: str
+    template: str
+    content: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class Gathered:
     unreadable: list[Unreadable] = field(default_factory=list)
 
     @cached_property
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[StreamView]:
         """The records of `cl-cnaps stream`."""
-        return [Stream(view, panels_of(view)) for view in self._views("stream", StreamView)]
+        return self._views("stream", StreamView)
 
     @cached_property
     def few_shot(self) -> list[FewShotView]:

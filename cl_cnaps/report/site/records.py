@@ -12,10 +12,9 @@ from typing import Any
 
 from cl_cnaps.records.environment import repeating
 from cl_cnaps.records.record import Record
-from cl_cnaps.report.site.active import read_curves
-from cl_cnaps.report.site.gather import Gathered
+from cl_cnaps.report.site.active import active_task
+from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.view import record_link, verb_of
-from cl_cnaps.report.site.pages import Page
 from cl_cnaps.report.table import EMPTY, Cell, Column, TableRow, Table, words
 from cl_cnaps.report.labels import ABSENT, adaptation_words, flattened, model_name, percent
 
@@ -40,7 +39,6 @@ def records_page(found: Gathered) -> Page:
         "records.html",
         "Records",
         template="records.html",
-        scripts=("tables.js",),
         content={"table": records_table(found), "unreadable": found.unreadable},
     )
 
@@ -93,7 +91,6 @@ def record_page(record: Record) -> Page:
         record_link(record),
         record_title(record),
         template="record.html",
-        scripts=("copying.js",),
         content={
             "verb": verb_of(record),
             "name": str(record.summary.get("name", record.name)),
@@ -129,8 +126,8 @@ def _outcome(record: Record) -> list[tuple[str, str]]:
             return [(_task_words(entry), _estimate(entry["accuracy"])) for entry in summary["rows"]]
         case "active":
             return [
-                (f"area, {curve.task}, {curve.strategy_name}", percent(curve.area, curve.area_half))
-                for curve in read_curves(record)
+                (f"area, {active_task(row)}, {row['strategy']}", percent(row["area"], row["area_ci95"]))
+                for row in summary["rows"]
             ]
         case "ablate":
             return [

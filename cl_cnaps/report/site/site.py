@@ -1,26 +1,48 @@
-"""The site as files: made beside its place and moved there whole."""
+"""The site as files: pages made from templates, beside its place, and moved there whole; each record is tried first.
+
+Jinja rather than strings put together in Python: escaping is then what happens, not what must be remembered, and a
+page can be read as the HTML it becomes. A name that a template uses and nobody gave is an error.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+import cl_cnaps
 from cl_cnaps.data.atomic import make_folder, partial_folder, replace_folder, restore
-from cl_cnaps.errors import BadInputError
-from cl_cnaps.report.site.ablations import ablations_page
+from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.records.record import Record
+from cl_cnaps.report.site.ablations import ablations_page, draw_figures
 from cl_cnaps.report.site.active import active_page
 from cl_cnaps.report.site.continual import continual_page
 from cl_cnaps.report.site.few_shot import few_shot_page
-from cl_cnaps.report.site.gather import Gathered
-from cl_cnaps.report.view import page_name
+from cl_cnaps.report.site.gather import Gathered, Page, Unreadable, form_unknown
 from cl_cnaps.report.site.overview import overview_page
-from cl_cnaps.report.site.pages import Page, render
 from cl_cnaps.report.site.records import csv_files, record_page, records_page
+from cl_cnaps.report.view import page_name, verb_of
 
 _MARK = ".cl-cnaps-report"
 """A file that says a folder was made here, so that it may be replaced."""
+_SECTIONS: Mapping[str, Callable[[Gathered], Page]] = {
+    "stream": continual_page,
+    "evaluate": few_shot_page,
+    "active": active_page,
+    "ablate": ablations_page,
+}
+_MENU = (
+    ("index.html", "Overview"),
+    ("continual.html", "Continual"),
+    ("few-shot.html", "Few-shot"),
+    ("active.html", "Active"),
+    ("ablations.html", "Ablations"),
+    ("records.html", "Records"),
+)
 
 
 def write_site(found: Gathered, out: Path) -> Path:
@@ -46,11 +68,12 @@ def _write(found: Gathered, folder: Path) -> None:
     (folder / _MARK).write_text(
         "Made by `cl-cnaps report`, which may replace this folder.\n", encoding="utf-8"
     )
-    (folder / "assets").mkdir()
+    for name in ("assets", "records"):
+        (folder / name).mkdir()
     for asset in resources.files(__package__).joinpath("assets").iterdir():
         if asset.name.endswith((".css", ".js")):
             (folder / "assets" / asset.name).write_bytes(asset.read_bytes())
-    (folder / "records").mkdir()
+    draw_figures(found, folder)
     for page in _pages(found):
         (folder / page.path).write_text(render(page), encoding="utf-8")
     for record in found.records.values():
@@ -62,9 +85,62 @@ def _write(found: Gathered, folder: Path) -> None:
 
 def _pages(found: Gathered) -> Iterator[Page]:
     yield overview_page(found)
-    yield continual_page(found)
-    yield few_shot_page(found)
-    yield active_page(found)
-    yield ablations_page(found)
+    yield from (section(found) for section in _SECTIONS.values())
     yield records_page(found)
     yield from map(record_page, found.records.values())
+
+
+def render(page: Page) -> str:
+    """Return the page as HTML."""
+    return (
+        _templates()
+        .get_template(page.template)
+        .render(
+            page=page,
+            sections=_MENU,
+            up="../" * page.path.count("/"),
+            version=cl_cnaps.__version__,
+            **page.content,
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # `tojson` writes <, > and & as escapes, so that no text ends a script element; NaN is no JSON and is refused.
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False}
+    return environment
+
+
+def showable(found: Gathered) -> Gathered:
+    """Return the records that can be shown; the others are among the unreadable, with the reason.
+
+    What a page needs of a record is known best by the page: rather than a second list of keys and types, which would
+    fall behind the first, each record's pages are made once without the others.
+    """
+    shown = Gathered(unreadable=[*found.unreadable])
+    for name, record in found.records.items():
+        try:
+            _try(Gathered({name: record}), record)
+        except ClCnapsError as error:
+            shown.unreadable.append(Unreadable(record.path, str(error)))
+        except Exception as error:  # whatever a page does not expect
+            shown.unreadable.append(Unreadable(record.path, form_unknown(error)))
+        else:
+            shown.records[name] = record
+    return shown
+
+
+def _try(alone: Gathered, record: Record) -> None:
+    pages = [overview_page(alone), records_page(alone), record_page(record)]
+    if section := _SECTIONS.get(verb_of(record)):
+        pages.append(section(alone))
+    for page in pages:
+        render(page).encode()

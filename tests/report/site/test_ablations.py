@@ -16,7 +16,8 @@ from cl_cnaps.report.labels import ABSENT
 
 
 def shown(folder: Path) -> Shown:
-    (one,) = ablations_page(gather([folder])).content["shown"]
+    (changed,) = ablations_page(gather([folder])).content["changed"]
+    (one,) = changed.shown
     assert isinstance(one, Shown)
     return one
 
@@ -24,8 +25,8 @@ def shown(folder: Path) -> Shown:
 def test_shots_are_shown_as_class_recall_by_bin(tmp_path: Path) -> None:
     record = ablation(tmp_path, "shots")
     one = shown(tmp_path)
-    (table,) = one.tables
-    assert [column.title for column in table.columns] == ["method", "1", "2", "6-7"]
+    table = one.tables[0]
+    assert [column.title for column in table.columns] == ["", "1", "2", "6-7"]
     assert [cell.text for cell in table.rows[0].cells] == ["Simple", "51.0 ± 2.0", "52.0 ± 2.0", "56.5 ± 1.4"]
     written = ablation_markdown(AblationView(record))
     for row in table.rows:
@@ -39,10 +40,10 @@ def test_shots_are_shown_as_class_recall_by_bin(tmp_path: Path) -> None:
 def test_of_refinement_the_papers_rows_and_the_grid_are_apart(tmp_path: Path) -> None:
     ablation(tmp_path, "refinement")
     one = shown(tmp_path)
-    table, grid = one.tables
+    table, grid = one.folded
     here = [row.cells[0].text for row in table.rows if row.kind == "here"]
     assert here == ["Simple CNAPS", "No Refinements", "No Min/Max", "Min 2 Max 4"]
-    assert [column.title for column in grid.columns] == ["least steps", *map(str, GRID_MAX)]
+    assert [column.title for column in grid.columns] == ["", *map(str, GRID_MAX)]
     assert [row.cells[0].text for row in grid.rows] == list(map(str, GRID_MIN))
     assert [cell.text for cell in grid.rows[0].cells[1:]] == [f"{53 + n}.0" for n in range(len(GRID_MAX))]
     assert [cell.text for cell in grid.rows[4].cells[1:4]] == [ABSENT] * 3  # least above most
@@ -53,17 +54,17 @@ def test_of_refinement_the_papers_rows_and_the_grid_are_apart(tmp_path: Path) ->
     )
 
 
-def test_a_cell_that_the_grid_lacks_is_missing(tmp_path: Path) -> None:
+def test_a_cell_that_the_grid_lacks_is_empty(tmp_path: Path) -> None:
     ablation(tmp_path, "refinement", rows=("simple", "none", "free", "2-4", "0-1"))
-    _, grid = shown(tmp_path).tables
-    assert [cell.text for cell in grid.rows[0].cells[1:3]] == ["53.0", "missing"]
-    assert [cell.text for cell in grid.rows[2].cells[1:5]] == [ABSENT, "missing", "missing", "54.0"]
+    _, grid = shown(tmp_path).folded
+    assert [cell.text for cell in grid.rows[0].cells[1:3]] == ["53.0", ABSENT]
+    assert [cell.text for cell in grid.rows[2].cells[1:5]] == [ABSENT, ABSENT, ABSENT, "54.0"]
 
 
 def test_queries_are_the_columns_of_their_ablation(tmp_path: Path) -> None:
     record = ablation(tmp_path, "queries")
     one = shown(tmp_path)
-    (table,) = one.tables
+    table = one.tables[0]
     assert [column.title for column in table.columns[1:]] == list(map(str, QUERIES))
     assert [row.cells[0].text for row in table.rows] == [
         "Simple, mini-ImageNet 5-way 1-shot",

@@ -116,6 +116,9 @@ def marks(browser: Any, n: int) -> list[Any]:
 def test_choosing_changes_the_charts_and_the_address(browser: Any, site: Path) -> None:
     open_page(browser, site, "continual")
     titles = [found.text for found in all_of(browser, "#bars figcaption strong")]
+    assert titles == [f"First encoding, {head} head" for head in ("multi", "single")]
+    Select(one(browser, "select[name=encoding]")).select_by_visible_text("all encodings")
+    titles = [found.text for found in all_of(browser, "#bars figcaption strong")]
     assert titles == [f"{e} encoding, {h} head" for e in ("Moving", "First") for h in ("multi", "single")]
     Select(one(browser, "select[name=model]")).select_by_visible_text("Transductive CNAPS, frozen features")
     Select(one(browser, "select[name=head]")).select_by_visible_text("single")
@@ -132,7 +135,8 @@ def test_choosing_changes_the_charts_and_the_address(browser: Any, site: Path) -
 def test_a_bar_tells_its_numbers_to_the_mouse(browser: Any, site: Path) -> None:
     open_page(browser, site, "continual")
     bars = marks(browser, 6)
-    panel = browser.execute_script("return JSON.parse(document.getElementById('bars-data').textContent)[0]")
+    panels = browser.execute_script("return JSON.parse(document.getElementById('bars-data').textContent)")
+    panel = next(p for p in panels if (p["encoding"], p["model"]) == ("first", panels[0]["model"]))
     ActionChains(browser).scroll_to_element(bars[2]).move_to_element(bars[2]).perform()
     said = tip(browser).splitlines()
     step = panel["steps"][1]
@@ -191,15 +195,16 @@ def test_rows_are_chosen_by_kind_and_found_by_text(browser: Any, site: Path) -> 
     open_page(browser, site, "continual")
     one(browser, "[data-for=final-accuracy] input[value=paper]").click()
     shown = [row for row in all_of(browser, "#final-accuracy tbody tr") if row.is_displayed()]
-    assert {row.get_attribute("data-kind") for row in shown} == {"here", "missing"}
+    assert {row.get_attribute("data-kind") for row in shown} == {"here"}
     assert f"{len(shown)} of" in one(browser, "[data-for=final-accuracy] .shown").text
+    one(browser, "details.long summary").click()
     one(browser, "[data-for=measures] input").send_keys("transductive single")
     assert sum(row.is_displayed() for row in all_of(browser, "#measures tbody tr")) == 1
 
 
-def test_the_ranking_is_that_of_the_table(browser: Any, site: Path) -> None:
+def test_rows_are_compared_as_the_table_has_them(browser: Any, site: Path) -> None:
     open_page(browser, site, "few-shot")
-    place = one(browser, ".ranking[data-table=few-shot-mini-imagenet]")
+    place = one(browser, ".compare[data-table=few-shot-mini-imagenet]")
     choice = Select(place.find_element(By.TAG_NAME, "select"))
     choice.select_by_visible_text("5-way 5-shot")
     ours = place.find_element(By.CSS_SELECTOR, "li[data-kind=here]")
@@ -207,9 +212,53 @@ def test_the_ranking_is_that_of_the_table(browser: Any, site: Path) -> None:
     assert "/records/evaluate-mini-imagenet-simple" in ours.find_element(By.TAG_NAME, "a").get_attribute(
         "href"
     )
-    listed = [float(v.text.split(" ")[0]) for v in place.find_elements(By.CSS_SELECTOR, ".value")]
+    values = place.find_elements(By.CSS_SELECTOR, "li[data-kind] .value")
+    listed = [float(v.text.split(" ")[0]) for v in values]
     assert listed == sorted(listed, reverse=True)
-    assert "Missing: Transductive CNAPS; CNAPS; ProtoNet." in place.text
+    left = [float(p.rect["x"]) for p in place.find_elements(By.CSS_SELECTOR, "li[data-kind] .point")]
+    assert left == sorted(left, reverse=True)
+
+
+def test_any_rows_are_compared_and_the_address_keeps_them(browser: Any, site: Path) -> None:
+    open_page(browser, site, "index")
+    place = one(browser, ".compare[data-table=front]")
+    before = len(place.find_elements(By.CSS_SELECTOR, "li[data-kind]"))
+    place.find_element(By.CSS_SELECTOR, ".choose summary").click()
+    ticks = place.find_elements(By.CSS_SELECTOR, ".choices input")
+    assert sum(tick.is_selected() for tick in ticks) == before > 1
+    name = place.find_element(By.CSS_SELECTOR, ".choices label").text
+    ticks[0].click()
+    names = [found.text for found in place.find_elements(By.CSS_SELECTOR, "li[data-kind] .name")]
+    assert len(names) == before - 1
+    assert name not in names
+    address = browser.current_url.partition("#")[2]
+    open_page(browser, site, f"index#{address}")
+    again = [found.text for found in all_of(browser, ".compare[data-table=front] li[data-kind] .name")]
+    assert again == names
+
+
+def test_tiles_are_of_equal_height_and_whiskers_are_intervals(browser: Any, site: Path) -> None:
+    open_page(browser, site, "index")
+    heights = {tile.rect["height"] for tile in all_of(browser, ".tile")}
+    assert len(heights) == 1
+    row = one(browser, ".compare li[data-kind=here]")
+    point, whisker = (row.find_element(By.CSS_SELECTOR, name).rect for name in (".point", ".whisker"))
+    assert whisker["x"] < point["x"] + point["width"] / 2 < whisker["x"] + whisker["width"]
+
+
+def test_a_wide_table_tells_that_it_scrolls(browser: Any, site: Path) -> None:
+    for width, shown in ((1300, False), (400, True)):
+        look(browser, width, "light")
+        open_page(browser, site, "index")
+        wait(browser, lambda _: one(browser, ".hint") is not None)
+        wait(browser, lambda _, shown=shown: one(browser, ".hint").is_displayed() == shown)
+
+
+def test_the_continual_page_is_short(browser: Any, site: Path) -> None:
+    look(browser, 1300, "light")
+    open_page(browser, site, "continual")
+    marks(browser, 6)
+    assert browser.execute_script("return document.documentElement.scrollHeight") < 4000
 
 
 def test_curves_of_active_learning(browser: Any, site: Path) -> None:

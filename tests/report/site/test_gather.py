@@ -25,14 +25,14 @@ def test_every_kind_of_record_goes_to_its_section(tmp_path: Path) -> None:
     assert len(found.records) == 4
     assert [len(some) for some in (found.streams, found.few_shot, found.active, found.ablations)] == [1] * 4
     assert not found.unreadable
-    assert [panel.summary["head"] for panel in found.streams[0].panels] == ["multi", "single"]
+    assert [row["head"] for row in found.streams[0].rows] == ["multi", "single"]
 
 
 def test_of_two_records_of_one_configuration_the_first_stays(tmp_path: Path) -> None:
     first = stream_record(tmp_path / "results")
     stream_record(tmp_path / "runs")
     found = gather([tmp_path / "results", tmp_path / "runs"])
-    assert [stream.read.path for stream in found.streams] == [first.path]
+    assert [stream.path for stream in found.streams] == [first.path]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from cl_cnaps.report.plots.style import strategy_colours
 from cl_cnaps.report.site import gather, write_site
 from cl_cnaps.report.site.ablations import ablations_page
 from cl_cnaps.report.site.active import active_page
-from cl_cnaps.report.site.continual import continual_page, missing_rows
+from cl_cnaps.report.site.continual import continual_page
 from cl_cnaps.report.site.few_shot import few_shot_page
 from cl_cnaps.report.site.overview import overview_page
 from cl_cnaps.report.table import Table
@@ -104,25 +104,16 @@ def test_the_data_of_the_charts_comes_back_as_it_was(tmp_path: Path) -> None:
     assert "</script" not in data
 
 
-def test_the_continual_table_has_ours_the_papers_and_what_is_missing(tmp_path: Path) -> None:
+def test_the_continual_table_has_ours_and_the_papers(tmp_path: Path) -> None:
     record = stream_record(tmp_path)
     table = continual_page(gather([tmp_path])).content["table"]
     by_head = {s["head"]: f"{100 * s['final_accuracy']['mean']:.1f}" for s in record.rows}
     here = cells(table, "Simple CNAPS, frozen features")
     assert here[0].startswith(by_head["multi"])
     assert here[1].startswith(by_head["single"])
-    assert here[2:] == ["missing"] * 4
+    assert here[2:] == [ABSENT] * 4
     assert cells(table, "Simple CNAPS, first", "paper")[:2] == ["96.7 ± 0.3", "69.5 ± 1.0"]
     assert cells(table, "EWC", "paper")[2] == ABSENT
-    assert cells(table, "Simple CNAPS, first", "missing") == ["missing"] * 6
-    assert cells(table, "VCL", "missing") == ["missing"] * 6
-
-
-def test_a_row_that_was_measured_is_not_missing(tmp_path: Path) -> None:
-    stream_record(tmp_path, adaptation="film")
-    streams = gather([tmp_path]).streams
-    assert "Simple CNAPS, first" not in missing_rows(streams)
-    assert "Simple CNAPS, moving" in missing_rows(streams)
 
 
 def test_rows_of_one_model_are_told_apart_by_what_differs(tmp_path: Path) -> None:
@@ -137,7 +128,7 @@ def test_rows_of_one_model_are_told_apart_by_what_differs(tmp_path: Path) -> Non
         "Simple CNAPS, frozen features, seed 0",
         "Simple CNAPS, frozen features, seed 1",
     ]
-    assert cells(table, "Simple CNAPS, frozen features, seed 0")[2] != "missing"  # CIFAR-10 in the same row
+    assert cells(table, "Simple CNAPS, frozen features, seed 0")[2] != ABSENT  # CIFAR-10 in the same row
 
 
 def test_few_shot_rows_have_averages_and_ranks_beside_the_papers(tmp_path: Path) -> None:
@@ -152,25 +143,28 @@ def test_few_shot_rows_have_averages_and_ranks_beside_the_papers(tmp_path: Path)
     titles = [column.title for column in benchmark.table.columns]
     row = cells(benchmark.table, "Simple CNAPS, frozen features")
     assert row[titles.index("Omniglot") - 1] == "61.2 ± 0.9"
-    assert row[titles.index("Fungi") - 1] == "missing"
+    assert row[titles.index("Fungi") - 1] == ABSENT
     assert row[-6:-3] == ["61.2", "61.2", "61.2"]
     assert [float(rank) for rank in row[-3:]] == [13.0, 7.0, 10.0]
     assert cells(benchmark.table, "Simple CNAPS", "paper")[-6:-3] == ["91.7", "93.9", "92.8"]
     assert "Missing: Fungi: no images" in benchmark.notes
-    what, command = benchmark.missing[0]
-    assert what == "Transductive CNAPS on Meta-Dataset"
-    assert command == "cl-cnaps evaluate meta-dataset --model transductive --adaptation film --specs FOLDER"
-    assert cells(benchmark.table, "CNAPS", "missing")
+    (experiment,) = (one for one in page.content["experiments"] if one.title == "Meta-Dataset")
+    assert dict(experiment.missing)["Transductive CNAPS"] == (
+        "cl-cnaps evaluate meta-dataset --model transductive --adaptation film --specs FOLDER"
+    )
 
 
 def test_the_front_page_marks_classes_that_are_not_new(tmp_path: Path) -> None:
-    few_shot(tmp_path, [entry(stand_in="photos", classes_seen_in_pretraining=True)])
+    best = {"mean": 0.7, "ci95": 0.01}
+    few_shot(tmp_path, [entry(stand_in="photos", classes_seen_in_pretraining=True, accuracy=best)])
     for model in ("transductive", "cnaps", "protonet", "simpler"):
         few_shot(tmp_path, [entry(model=model)])
-    card = overview_page(gather([tmp_path])).content["cards"][1]
-    assert card.headlines[0].title == "mini-ImageNet (photos)*, 5-way 1-shot"
-    assert "not to be compared" in card.note
-    assert (len(card.headlines), card.more) == (4, 1)
+    content = overview_page(gather([tmp_path])).content
+    (tile,) = content["tiles"]
+    assert tile.title == "mini-ImageNet (photos)*, 5-way 1-shot"
+    assert "not to be compared" in content["seen"][0]
+    assert "not the same experiment" in content["seen"][1]
+    assert tile.beside[-1] == "best of 5 records, 600 tasks each"
 
 
 def test_streams_say_which_images_they_are_of(tmp_path: Path) -> None:
@@ -191,7 +185,7 @@ def test_ablations_of_the_same_data_sets_say_once_what_these_are(tmp_path: Path)
     for which in ("metric", "gmm"):
         ablation(tmp_path / "runs", which)
     page = site(tmp_path, tmp_path / "runs")["ablations.html"]
-    assert page.count("<h2") == 3  # two ablations and what they share
+    assert page.count("<h2") == 4  # two ablations, what they share, what is missing
     assert page.count("Seen in pre-training:") == 1
 
 
@@ -199,16 +193,20 @@ def test_ablations_of_the_same_part_are_told_apart_by_their_data_sets(tmp_path: 
     ablation(tmp_path)
     ablation(tmp_path, "gmm")
     ablation(tmp_path, rows=("cosine", "l1"), title="Birds")
-    titles = [one.title for one in ablations_page(gather([tmp_path])).content["shown"]]
-    assert sorted(titles) == ["Gaussian mixtures", "Metric, on Birds", "Metric, on ImageNet"]
+    changed = ablations_page(gather([tmp_path])).content["changed"]
+    assert [one.title for one in changed] == ["Metric", "Gaussian mixtures"]
+    assert sorted(one.on for one in changed[0].shown) == ["Birds", "ImageNet"]
+    assert [one.on for one in changed[1].shown] == [""]
 
 
 def test_a_page_without_records_says_what_is_missing(tmp_path: Path) -> None:
     few_shot(tmp_path / "runs", [entry()])
     pages = site(tmp_path, tmp_path / "runs")
-    assert "there is no record of a stream yet" in pages["continual.html"]
+    assert "There is no record of a stream yet" in pages["continual.html"]
     assert "cl-cnaps active --source cifar10 --model simple" in pages["active.html"]
     assert "cl-cnaps ablate metric" in pages["ablations.html"]
+    for page in ("continual", "active", "ablations"):
+        assert pages[f"{page}.html"].index("What is missing") > pages[f"{page}.html"].index("<h1")
 
 
 def test_a_record_page_has_all_of_the_record(tmp_path: Path) -> None:

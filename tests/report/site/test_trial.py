@@ -73,7 +73,7 @@ def test_the_reason_is_said(tmp_path: Path) -> None:
     summary["rows"][0]["seconds"] = None
     (bad.path / "summary.json").write_text(json.dumps(summary))
     found = showable(gather([tmp_path]))
-    assert [stream.read.path == bad.path for stream in found.streams] == [False]
+    assert [stream.path == bad.path for stream in found.streams] == [False]
     (one,) = found.unreadable
     assert one.path == bad.path
     assert "its form is not known to this version (TypeError" in one.reason
