@@ -149,12 +149,12 @@ def put_record(out: Path, verb: str, name: str, files: Mapping[str, bytes]) -> R
 def read_record(path: Path) -> Record:
     """Read the record in the folder `path`; one that is replaced meanwhile is read as it was or as it is now."""
     for _ in range(_TRIES):
-        before = _inode(path)
+        before = _version(path)
         try:
             record = Record(path, *(_read_part(path / f"{part}.json") for part in _PARTS))
             _check_files(path)
         except OSError as error:
-            if restore(path) or _inode(path) != before:
+            if restore(path) or _version(path) != before:
                 continue
             if isinstance(error, MissingDataError):
                 raise
@@ -162,7 +162,7 @@ def read_record(path: Path) -> Record:
                 f"{path} is not a run record: it has no {Path(error.filename).name}. A record is a folder such as "
                 f"runs/stream/split-mnist/0123456789ab that a cl-cnaps command named when it finished."
             ) from None
-        if _inode(path) == before:
+        if _version(path) == before:
             break
     else:
         raise ClCnapsError(f"{path} is replaced all the time by other processes")
@@ -174,8 +174,13 @@ def read_record(path: Path) -> Record:
     return record
 
 
-def _inode(path: Path) -> int | None:
-    return path.stat().st_ino if path.exists() else None
+def _version(path: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from the one that replaces it; numbers of inodes are used again."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def _read_part(file: Path) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from cl_cnaps.report.few_shot import FewShotView
 from cl_cnaps.records.record import Record, read_record, record_folders
 from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.view import KINDS, View, page_name, verb_of
-from cl_cnaps.records.strict_json import to_plain
 
 ViewT = TypeVar("ViewT", bound=View)
 
@@ -49,6 +48,8 @@ class Gathered:
     records: dict[str, Record] = field(default_factory=dict)
     """Page name -> record; all of them, of verbs without a section of their own too."""
     unreadable: list[Unreadable] = field(default_factory=list)
+    again: list[Record] = field(default_factory=list)
+    """Records with the page name of an earlier one, which stand in for it if it cannot be shown."""
 
     @cached_property
     def streams(self) -> list[StreamView]:
@@ -100,14 +101,11 @@ def form_unknown(error: Exception) -> str:
 def _add(found: Gathered, folder: Path) -> None:
     try:
         record = read_record(folder)
-        for part in ("config", "environment", "summary"):
-            if not isinstance(getattr(record, part), dict):
-                raise ValueError(f"{part}.json is no object")
-            to_plain(getattr(record, part), part)  # refuses NaN and infinities, which no table may show
         name = page_name(record)
         if verb_of(record) in KINDS and not isinstance(record.summary.get("rows"), list):
             raise ValueError("summary.json has no rows")
-        found.records.setdefault(name, record)
+        if found.records.setdefault(name, record) is not record:
+            found.again.append(record)
     except ClCnapsError as error:
         found.unreadable.append(Unreadable(folder, str(error)))
     except NOT_ITS_FORM as error:

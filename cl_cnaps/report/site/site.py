@@ -126,7 +126,10 @@ def showable(found: Gathered) -> Gathered:
     fall behind the first, each record's pages are made once without the others.
     """
     shown = Gathered(unreadable=[*found.unreadable])
-    for name, record in found.records.items():
+    for record in (*found.records.values(), *found.again):
+        name = page_name(record)
+        if name in shown.records:
+            continue
         try:
             _try(Gathered({name: record}), record)
         except ClCnapsError as error:
