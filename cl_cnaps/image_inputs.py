@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from cl_cnaps.data.decoding import as_tensor, decode, upright
-from cl_cnaps.data.layout import IMAGE_SUFFIXES, is_hidden, natural
+from cl_cnaps.data.folders import IMAGE_SUFFIXES, is_hidden, natural
 from cl_cnaps.data.trees import open_tree
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.untrusted import read_file

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.layout import IMAGE_SUFFIXES, is_hidden
+from cl_cnaps.data.folders import IMAGE_SUFFIXES, is_hidden
 from cl_cnaps.data.trees import Tree, open_tree
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.image_inputs import Picture

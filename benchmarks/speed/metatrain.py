@@ -30,7 +30,7 @@ from benchmarks.speed.stock_process import StockProcess, serve
 from benchmarks.speed.textbook import dense_covariances, dense_logits
 from benchmarks.speed.timing import interleaved, milliseconds, seconds
 from benchmarks.speed.transforms import transformed
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model

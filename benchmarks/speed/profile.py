@@ -21,7 +21,7 @@ from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream
 from cl_cnaps.continual.memory import ClassMemory
 from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.data import open_source
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.training import step as training_step
 from cl_cnaps.training.ranks import Ranks

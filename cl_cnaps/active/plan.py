@@ -10,7 +10,7 @@ import numpy as np
 
 from cl_cnaps.active.protocol import FIGURE_ALPHABETS, PAPER, SHORT, Protocol, protocol_for_any
 from cl_cnaps.data.catalog import known_set
-from cl_cnaps.data.layout import plain
+from cl_cnaps.data.folders import plain
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.episodes import ClassTable, Episode, SplitSpec
 from cl_cnaps.episodes.episode import IntArray

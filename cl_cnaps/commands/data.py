@@ -36,8 +36,8 @@ def list_sources(as_json: bool) -> None:
     Example:
       cl-cnaps data list
     """
-    from cl_cnaps.data.downloads import DOWNLOADS
-    from cl_cnaps.data.listing import listing
+    from cl_cnaps.data.fetch import DOWNLOADS
+    from cl_cnaps.data.registry import listing
     from cl_cnaps.paths import data_root
 
     rows = listing(data_root())
@@ -86,9 +86,7 @@ def add(path: Path, name: str, replace: bool, as_json: bool) -> None:
     Example:
       cl-cnaps data add ~/photos/mushrooms --name mushrooms
     """
-    from cl_cnaps.data.finding import open_path
-    from cl_cnaps.data.listing import Row
-    from cl_cnaps.data.registered import register
+    from cl_cnaps.data.registry import Row, open_path, register
     from cl_cnaps.paths import data_root
 
     row = Row.of(open_path(path, name))
@@ -110,8 +108,7 @@ def fetch(names: tuple[str, ...], as_json: bool) -> None:
     """
     from cl_cnaps.data.catalog import known_set
     from cl_cnaps.data.fetch import fetch as fetch_set
-    from cl_cnaps.data.finding import find
-    from cl_cnaps.data.listing import Row
+    from cl_cnaps.data.registry import Row, find
     from cl_cnaps.paths import data_root
 
     for name in names:
@@ -144,7 +141,7 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
     """
     from cl_cnaps.data.conversion import record_splits
     from cl_cnaps.data.source import total
-    from cl_cnaps.data.spec_files import read_spec
+    from cl_cnaps.data.spec import read_spec
     from cl_cnaps.data.verify import verify as verify_source
 
     spec = read_spec(spec_file) if spec_file else None
@@ -223,8 +220,8 @@ def convert(
       cl-cnaps data convert all --specs meta_dataset_specs --out records
     """
     from cl_cnaps.data.conversion import convert as convert_source
+    from cl_cnaps.data.conversion import plan_conversions
     from cl_cnaps.data.glyphs import GlyphSource
-    from cl_cnaps.data.planning import plan_conversions
     from cl_cnaps.data.records import RecordSource
     from cl_cnaps.paths import data_root
 
@@ -288,9 +285,9 @@ def embed(
       cl-cnaps stream --benchmark features:cifar100.npz --classes-per-task 10
     """
     from cl_cnaps.data.feature_files import check_suffix, write_features
-    from cl_cnaps.data.finding import open_source
+    from cl_cnaps.data.registry import open_source
     from cl_cnaps.data.source import total
-    from cl_cnaps.features.embedding import embed_source
+    from cl_cnaps.features.frozen import embed_source
     from cl_cnaps.models.loading import load_model
     from cl_cnaps.torch_setup import set_up_torch
 
@@ -346,8 +343,7 @@ def clean(source: str | None, as_json: bool) -> None:
 
 def _sources(names: tuple[str, ...], *, features: bool = False) -> Iterator[CountedSource]:
     """Each source in turn; `all` is every one that `data list` shows as there, those of features if they will do."""
-    from cl_cnaps.data.finding import open_source
-    from cl_cnaps.data.listing import listing
+    from cl_cnaps.data.registry import listing, open_source
     from cl_cnaps.paths import data_root
 
     wanted = [row.name for row in listing(data_root()) if row.found] if names == ("all",) else list(names)

@@ -28,7 +28,7 @@ import torch
 from PIL import Image
 
 from cl_cnaps.data.atomic import make_folder, partial_file
-from cl_cnaps.data.layout import SPLIT_FOLDERS
+from cl_cnaps.data.folders import SPLIT_FOLDERS
 from cl_cnaps.data.source import CountedSource, Source, check_indices
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
 from cl_cnaps.memory import check_memory

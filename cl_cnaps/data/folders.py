@@ -1,16 +1,120 @@
-"""Images in a folder per class: a directory, or a zip of one."""
+"""Images in a folder per class, in a directory or a zip: which split and class a file belongs to."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
+from cl_cnaps.data.cache import digest_of, remembered
 from cl_cnaps.data.decoding import decode, encode_png, passes_as_is
-from cl_cnaps.data.digests import digest_of, remembered
-from cl_cnaps.data.layout import Table
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.trees import Tree
+from cl_cnaps.errors import BadInputError
+
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+SPLIT_FOLDERS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+    "images_background": "background",
+    "images_evaluation": "evaluation",
+}
+"""Names of top-level folders that are splits, and what the split is called; also their order."""
+
+_TEXT = 2**31  # longer than any number in a name
+_DIGITS_OR_NOT = re.compile(r"[0-9]+|[^0-9]+")
+
+Table = dict[str, dict[str, tuple[str, ...]]]
+"""Split -> class -> the names of its files."""
+
+
+def natural(name: str) -> tuple[tuple[int, str, str], ...]:
+    """Sort key under which 2 comes before 10; numbers are compared as digits, of which there may be thousands."""
+    parts = _DIGITS_OR_NOT.findall(name)
+    numbers = (part.lstrip("0") if part[0] in "0123456789" else None for part in parts)
+    # A number is its length, then its digits; text comes after every number.
+    return tuple(
+        (_TEXT, "", part) if digits is None else (len(digits), digits, part)
+        for digits, part in zip(numbers, parts, strict=True)
+    )
+
+
+def by_folder(names: Iterable[str], where: Callable[[str], str], official_order: Sequence[str] = ()) -> Table:
+    """Sort image files into splits and classes.
+
+    Folders that hold nothing but one other folder are passed over. Top-level folders that are all called like
+    splits (`SPLIT_FOLDERS`) are splits; otherwise there is one split, "all". The folders below that make the
+    class name, so Omniglot's classes are called Alphabet/character01. Hidden files and files that are not
+    images are ignored; an image outside any class folder is an error.
+    """
+    paths = [name.split("/") for name in sorted(filter(is_image, names), key=natural)]
+    if not paths:
+        return {}
+    skipped = _shared_folders(paths)
+    top = {path[skipped] for path in paths if len(path) > skipped + 1}
+    has_splits = all(folder.lower() in SPLIT_FOLDERS for folder in top)
+    table: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path in paths:
+        folders = path[skipped:-1]
+        split = SPLIT_FOLDERS[folders[0].lower()] if has_splits and folders else "all"
+        class_name = "/".join(folders[1:] if has_splits else folders)
+        if not class_name:
+            raise BadInputError(
+                f"{where('/'.join(path))} lies outside any class folder; expected <class>/<image> or "
+                f"train/<class>/<image> and test/<class>/<image>"
+            )
+        if class_name.encode(errors="replace").decode() != class_name:  # records and tables could not hold it
+            raise BadInputError(
+                f"the name of the folder {where('/'.join(path[:-1]))} is not UTF-8; rename it"
+            )
+        table[split][class_name].append("/".join(path))
+    order = class_order(official_order)
+    return {
+        split: {name: tuple(table[split][name]) for name in sorted(table[split], key=order)}
+        for split in (*dict.fromkeys(SPLIT_FOLDERS.values()), "all")
+        if split in table
+    }
+
+
+def class_order(official: Sequence[str]) -> Callable[[str], tuple[int, tuple[tuple[int, str, str], ...]]]:
+    """Sort key for class names: the official label order where the name is an official one, else natural."""
+    places = {plain(name): place for place, name in enumerate(official)}
+    return lambda name: (places.get(plain(name), len(places)), natural(name))
+
+
+def plain(name: str) -> str:
+    """A class name without what differs between spellings of it: case, spaces, punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower()) or name
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file is one that an operating system left behind."""
+    return name.startswith(".") or "/." in name or "__MACOSX" in name
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is called like an image and was not left behind by an operating system."""
+    return name.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(name)
+
+
+def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
+    """How many outer folders all files share without their being a split or a class."""
+    shared = 0
+    while True:
+        heads = {path[shared] for path in paths if len(path) > shared + 1}
+        deep = all(len(path) > shared + 2 for path in paths)
+        if len(heads) != 1 or not deep or next(iter(heads)).lower() in SPLIT_FOLDERS:
+            return shared
+        shared += 1
 
 
 class FolderSource(CountedSource):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps, features
 
-from cl_cnaps.data.digests import digest_of
+from cl_cnaps.data.cache import digest_of
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.errors import MissingDataError
 

@@ -13,8 +13,7 @@ import torch
 
 from cl_cnaps.data import decoding
 from cl_cnaps.data.atomic import locked, make_folder, remove_partial
-from cl_cnaps.data.digests import digest_of, digests_folder
-from cl_cnaps.data.row_files import DamagedRowsError, RowFile, new_rows, open_rows
+from cl_cnaps.data.cache import DamagedRowsError, RowFile, digest_of, digests_folder, new_rows, open_rows
 from cl_cnaps.data.source import Source, check_indices, total
 from cl_cnaps.data.tfrecords import index_folder
 from cl_cnaps.errors import ClCnapsError

@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from cl_cnaps.data.cache import digest_of, remembered, version_of
 from cl_cnaps.data.decoding import decode
-from cl_cnaps.data.digests import digest_of, remembered, version_of
-from cl_cnaps.data.examples import decode_example
-from cl_cnaps.data.layout import natural
+from cl_cnaps.data.folders import natural
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec
-from cl_cnaps.data.spec_files import read_spec
-from cl_cnaps.data.tfrecords import SMALLEST_RECORD, RecordReader, record_index
+from cl_cnaps.data.spec import PATTERNS, SPLITS, DatasetSpec, read_spec
+from cl_cnaps.data.tfrecords import SMALLEST_RECORD, RecordReader, decode_example, record_index
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 SPEC_FILE = "dataset_spec.json"

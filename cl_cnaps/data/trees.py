@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from cl_cnaps.data.digests import version_of
+from cl_cnaps.data.cache import version_of
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
 from cl_cnaps.untrusted import MAX_FILE_BYTES, read_file
 

@@ -9,8 +9,7 @@ from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.conversion import images_by_class
 from cl_cnaps.data.records import class_labels
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import DatasetSpec
-from cl_cnaps.data.spec_making import matched
+from cl_cnaps.data.spec import DatasetSpec, matched
 from cl_cnaps.errors import ClCnapsError
 
 

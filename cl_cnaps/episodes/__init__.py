@@ -1,18 +1,16 @@
 """Few-shot tasks: how they are described and sampled."""
 
 from cl_cnaps.episodes.episode import Episode, episodes_digest
-from cl_cnaps.episodes.hierarchy import ClassGraph
-from cl_cnaps.episodes.mixture import MixtureSampler
 from cl_cnaps.episodes.rules import MetaDatasetConfig, VariableConfig
 from cl_cnaps.episodes.samplers import (
     EpisodeSampler,
     FixedConfig,
     FixedSampler,
     MetaDatasetSampler,
+    MixtureSampler,
     VariableSampler,
 )
-from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec
-from cl_cnaps.episodes.spec_files import read_spec
+from cl_cnaps.episodes.spec import ClassGraph, ClassTable, DatasetSpec, SplitSpec, read_spec
 
 __all__ = [
     "ClassGraph",

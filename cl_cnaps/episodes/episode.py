@@ -1,13 +1,17 @@
-"""What an episode is before any image is loaded: which images of which classes are support and query."""
+"""What an episode is: which images of which classes are support and query, and the batch with its images loaded."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from numpy.random import PCG64, Generator, SeedSequence
+from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
 
@@ -97,3 +101,72 @@ def episodes_digest(episodes: Iterable[Episode]) -> str:
     for episode in episodes:
         sha.update(bytes.fromhex(episode.digest()))
     return sha.hexdigest()
+
+
+_WORD = 2**32
+
+
+class Purpose(IntEnum):
+    """What a generator is for: two purposes never share numbers, even with the same seed and index."""
+
+    EPISODE = 1
+    MIXTURE = 2
+    SHAPE = 3
+    AUGMENTATION = 4
+    IMAGE_SIZE = 5
+
+
+def episode_generator(seed: int, index: int, purpose: Purpose, stream: int = 0) -> Generator:
+    """The generator of episode `index`; `stream` keeps apart sources that are sampled with the same seed.
+
+    Every entry must fit one 32-bit word: SeedSequence cuts larger numbers into several, and then two
+    different tuples could mean the same sequence of words.
+    """
+    for what, value in (("seed", seed), ("episode index", index), ("stream", stream)):
+        if not 0 <= value < _WORD:
+            raise BadInputError(f"{what} is {value}; it must be in 0..{_WORD - 1}")
+    return Generator(PCG64(SeedSequence([seed, index, int(purpose), stream])))
+
+
+@dataclass(frozen=True)
+class EpisodeBatch:
+    """Support and query images (N x C x H x W) with their labels 0..way-1 (int64, N)."""
+
+    way: int
+    support_images: Tensor
+    support_labels: Tensor
+    query_images: Tensor
+    query_labels: Tensor
+
+    def __post_init__(self) -> None:
+        for name, images, labels in (
+            ("support", self.support_images, self.support_labels),
+            ("query", self.query_images, self.query_labels),
+        ):
+            if images.ndim != 4 or labels.shape != images.shape[:1]:
+                raise BadInputError(
+                    f"{name} images have shape {tuple(images.shape)} and labels {tuple(labels.shape)}; "
+                    "N x C x H x W and N are needed"
+                )
+
+    @classmethod
+    def of(cls, episode: Episode, support_images: Tensor, query_images: Tensor) -> EpisodeBatch:
+        """The episode's images, loaded in the order of its rows, joined to its labels."""
+        device = support_images.device
+        return cls(
+            way=episode.way,
+            support_images=support_images,
+            support_labels=torch.tensor(episode.support[:, 0], device=device),
+            query_images=query_images,
+            query_labels=torch.tensor(episode.query[:, 0], device=device),
+        )
+
+    def to(self, device: torch.device | str) -> EpisodeBatch:
+        """The same batch on another device."""
+        return EpisodeBatch(
+            self.way,
+            self.support_images.to(device),
+            self.support_labels.to(device),
+            self.query_images.to(device),
+            self.query_labels.to(device),
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cl_cnaps.data.digests import digest_of
+from cl_cnaps.data.cache import digest_of
 from cl_cnaps.data.source import CountedSource, check_indices, empty_images
 from cl_cnaps.errors import BadInputError
 

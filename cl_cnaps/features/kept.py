@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from cl_cnaps.data import Source
 from cl_cnaps.data.atomic import make_folder
+from cl_cnaps.data.cache import keep_array, read_array
 from cl_cnaps.data.decoding import VERSION
-from cl_cnaps.data.row_files import keep_array, read_array
 from cl_cnaps.episodes import Episode
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel

@@ -20,12 +20,10 @@ from cl_cnaps.data.catalog import KnownSet, known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import SPEC_FILE, RecordSource, class_labels
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import DatasetSpec
-from cl_cnaps.data.spec_files import read_spec
-from cl_cnaps.data.spec_making import matched, subset
+from cl_cnaps.data.spec import DatasetSpec, matched, read_spec, subset
 from cl_cnaps.episodes import ClassTable, SplitSpec
 from cl_cnaps.episodes.episode_images import EpisodeImages, Piece
-from cl_cnaps.episodes.spec_files import sampling_split
+from cl_cnaps.episodes.spec import sampling_split
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 FEWEST_CLASSES = 5

@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.episodes.batch import EpisodeBatch
-from cl_cnaps.episodes.randomness import Purpose, episode_generator
+from cl_cnaps.episodes.episode import EpisodeBatch, Purpose, episode_generator
 from cl_cnaps.training.recipe import Augmentation
 
 

@@ -14,9 +14,9 @@ from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import SPEC_FILE, RecordSource
 from cl_cnaps.data.source import CountedSource, Source
-from cl_cnaps.data.spec_making import by_fractions, matched
+from cl_cnaps.data.spec import by_fractions, matched
 from cl_cnaps.episodes import Episode, SplitSpec, read_spec
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.episodes.spec import ClassTable
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.training.recipe import SourcePart

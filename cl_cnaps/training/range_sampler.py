@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cl_cnaps.episodes import Episode, EpisodeSampler, FixedConfig, FixedSampler, MetaDatasetSampler
-from cl_cnaps.episodes.randomness import Purpose, episode_generator
+from cl_cnaps.episodes.episode import Purpose, episode_generator
 from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.training.recipe import RangeTasks, TaskShape

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cl_cnaps.episodes.randomness import Purpose, episode_generator
+from cl_cnaps.episodes.episode import Purpose, episode_generator
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH, TaskNorm
 from cl_cnaps.training.ranks import Ranks

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from cl_cnaps.data import Source, open_source, packed
 from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.episodes import Episode, EpisodeSampler, MixtureSampler
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.training.augmentation import augmented
 from cl_cnaps.training.class_pools import ClassPool, class_pool
 from cl_cnaps.training.range_sampler import make_sampler

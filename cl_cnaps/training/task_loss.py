@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.training.parts import embed_in_parts, encode_in_parts

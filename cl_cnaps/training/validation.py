@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import estimate, mahalanobis_logits, support_statistics
 from cl_cnaps.models.cnaps import CnapsModel

@@ -12,10 +12,10 @@ from data.pictures import class_folders
 from safetensors.numpy import save_file
 
 from cl_cnaps.data.feature_files import FeatureSource, FeatureTable, given_features, write_features
-from cl_cnaps.data.finding import open_path, open_source
+from cl_cnaps.data.registry import open_path, open_source
 from cl_cnaps.data.verify import verify
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
-from cl_cnaps.features.embedding import embed_source, merged
+from cl_cnaps.features.frozen import embed_source, merged
 from cl_cnaps.models.loading import load_model
 
 CLASSES = ("cat", "dog", "newt")

@@ -10,8 +10,8 @@ import torch
 from data.pictures import class_folders
 
 from cl_cnaps.data import Source, open_source, packed, packing
-from cl_cnaps.data.finding import open_path
 from cl_cnaps.data.packing import PackedSource, clean, packed_file, packed_folder
+from cl_cnaps.data.registry import open_path
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.errors import BadInputError, ClCnapsError
 

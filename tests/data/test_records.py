@@ -12,13 +12,10 @@ from data.specs import FLAT, GRAPH, GROUPED
 from PIL import ImageOps
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.conversion import convert
-from cl_cnaps.data.examples import encode_example
-from cl_cnaps.data.planning import plan_conversion
+from cl_cnaps.data.conversion import convert, plan_conversion
 from cl_cnaps.data.records import RecordSource
-from cl_cnaps.data.spec_files import parse_spec
-from cl_cnaps.data.spec_making import matched
-from cl_cnaps.data.tfrecords import write_records
+from cl_cnaps.data.spec import matched, parse_spec
+from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 

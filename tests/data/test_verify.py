@@ -9,8 +9,8 @@ from data.specs import FLAT
 from cl_cnaps.data import open_source
 from cl_cnaps.data.catalog import CATALOG
 from cl_cnaps.data.conversion import convert
-from cl_cnaps.data.finding import find
-from cl_cnaps.data.spec_files import parse_spec
+from cl_cnaps.data.registry import find
+from cl_cnaps.data.spec import parse_spec
 from cl_cnaps.data.verify import Difference, verify
 
 

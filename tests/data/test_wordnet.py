@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.spec_files import read_spec
+from cl_cnaps.data.spec import read_spec
 from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, pruned, spanned
 from cl_cnaps.errors import BadInputError
 
@@ -84,7 +84,7 @@ def test_a_child_that_is_not_there_is_named() -> None:
 def test_mini_imagenet_keeps_the_part_of_the_official_graph_that_spans_it(
     shared_data: Path, official_specs: Path
 ) -> None:
-    from cl_cnaps.episodes.hierarchy import ClassGraph
+    from cl_cnaps.episodes.spec import ClassGraph
 
     spec = read_spec(official_specs / "ilsvrc_2012_dataset_spec.json")
     source = open_source("mini-imagenet", root=shared_data)

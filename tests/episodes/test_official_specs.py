@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cl_cnaps.data.spec_files import read_leaf_images
+from cl_cnaps.data.spec import read_leaf_images
 from cl_cnaps.episodes import MetaDatasetSampler, read_spec
 
 

@@ -12,9 +12,8 @@ from data.specs import FLAT
 
 from cl_cnaps import memory
 from cl_cnaps.data import open_source, packed
-from cl_cnaps.data.examples import encode_example
-from cl_cnaps.data.planning import plan_conversion
-from cl_cnaps.data.tfrecords import write_records
+from cl_cnaps.data.conversion import plan_conversion
+from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.untrusted import below
 

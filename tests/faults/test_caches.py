@@ -13,9 +13,9 @@ import pytest
 import torch
 from data.pictures import class_folders, file_bytes, picture
 
-from cl_cnaps.data import digests, open_source, packed
+from cl_cnaps.data import cache, open_source, packed
+from cl_cnaps.data.cache import keep_array, new_rows, read_array
 from cl_cnaps.data.packing import packed_file
-from cl_cnaps.data.row_files import keep_array, new_rows, read_array
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.tfrecords import index_folder, record_index, write_records
 from cl_cnaps.features.kept import read_features, write_features
@@ -131,7 +131,7 @@ def test_indexes_of_records(tmp_path: Path, damage: Damage, caplog: pytest.LogCa
 @pytest.mark.parametrize("old", [b'"digest": "', b'"signature": "', b'"checksum": "', b'{"path"'])
 def test_remembered_digests(source: CountedSource, old: bytes, caplog: pytest.LogCaptureFixture) -> None:
     digest = source.digest()
-    (note,) = digests.digests_folder().iterdir()
+    (note,) = cache.digests_folder().iterdir()
     note.write_bytes(note.read_bytes().replace(old, old + b"0"))
     assert source.digest() == digest
     assert len(lines(caplog)) == 1

@@ -19,7 +19,7 @@ from data.pictures import class_folders
 from cl_cnaps.data import atomic, open_source, packed, packing
 from cl_cnaps.data.atomic import partial_file, write_text
 from cl_cnaps.data.packing import packed_folder
-from cl_cnaps.data.registered import register, registered
+from cl_cnaps.data.registry import register, registered
 from cl_cnaps.errors import ClCnapsError
 
 FORK = multiprocessing.get_context("fork")

@@ -14,12 +14,10 @@ from data.specs import FLAT, GRAPH, GROUPED
 from faults.damage import hunt
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.examples import encode_example
 from cl_cnaps.data.feature_files import FeatureSource, FeatureTable, write_features
-from cl_cnaps.data.listing import listing
-from cl_cnaps.data.registered import register, registered
-from cl_cnaps.data.spec_files import read_spec
-from cl_cnaps.data.tfrecords import write_records
+from cl_cnaps.data.registry import listing, register, registered
+from cl_cnaps.data.spec import read_spec
+from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.data.verify import verify
 from cl_cnaps.errors import ClCnapsError
 
@@ -103,7 +101,7 @@ def test_records(tmp_path: Path) -> None:
 
 
 def test_examples_whose_checksums_are_right(tmp_path: Path) -> None:
-    from cl_cnaps.data.examples import decode_example
+    from cl_cnaps.data.tfrecords import decode_example
 
     def check(content: bytes) -> None:
         try:

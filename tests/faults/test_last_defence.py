@@ -17,7 +17,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Path) -> NoReturn:
         raise ZeroDivisionError("a bug\nof two lines \x1b[31m")
 
-    monkeypatch.setattr("cl_cnaps.data.listing.listing", fail)
+    monkeypatch.setattr("cl_cnaps.data.registry.listing", fail)
 
 
 @pytest.mark.usefixtures("broken")

@@ -11,8 +11,7 @@ from data.pictures import class_folders
 
 from cl_cnaps.data import open_source, packed
 from cl_cnaps.data.conversion import convert
-from cl_cnaps.data.spec import DatasetSpec
-from cl_cnaps.data.spec_files import read_spec
+from cl_cnaps.data.spec import DatasetSpec, read_spec
 from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.few_shot import ablations

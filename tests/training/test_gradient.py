@@ -7,7 +7,7 @@ import torch
 from models.small import small_model, small_task
 from torch import Tensor
 
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.config import ModelName
 from cl_cnaps.models.encoders import SetEncoderConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from models.test_memory import PeakBytes
 
-from cl_cnaps.episodes.batch import EpisodeBatch
+from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
 from cl_cnaps.training.recipe import Optimisation

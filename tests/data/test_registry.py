@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,12 @@ from data.specs import FLAT
 from PIL import Image
 from scipy.io import savemat
 
-from cl_cnaps.data import open_source
+from cl_cnaps.data import open_source, registry
+from cl_cnaps.data.arrays import ArraySource, LabelledPixels
 from cl_cnaps.data.catalog import CATALOG, completeness, is_complete
 from cl_cnaps.data.conversion import convert
-from cl_cnaps.data.listing import listing
-from cl_cnaps.data.registered import register, registered
-from cl_cnaps.data.spec_files import parse_spec
+from cl_cnaps.data.registry import listing, register, registered, source
+from cl_cnaps.data.spec import parse_spec
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 
 
@@ -197,3 +198,48 @@ def test_real_sources_are_what_their_description_says(shared_data: Path) -> None
         images = source.images(split, last, [0, source.count(split, last) - 1], 24)
         assert images.float().std() > 1
         assert isinstance(source.image(split, last, 0), Image.Image)
+
+
+def read() -> dict[str, LabelledPixels]:
+    return {"all": LabelledPixels(np.zeros((6, 5, 5), dtype=np.uint8), np.arange(6) % 2)}
+
+
+def squares() -> ArraySource:
+    return ArraySource("squares", "made up", read, ("black", "white"))
+
+
+@pytest.fixture(autouse=True)
+def registry_as_it_was() -> Iterator[None]:
+    before = dict(registry.OPENERS)
+    yield
+    registry.OPENERS.clear()
+    registry.OPENERS.update(before)
+
+
+def test_it_is_opened_and_listed_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="no data set called 'squares'"):
+        open_source("squares", root=tmp_path)
+    assert source("squares")(squares) is squares
+    found = open_source("squares", root=tmp_path)
+    assert (found.classes("all"), found.count("all", "white"), found.origin) == (
+        ("black", "white"),
+        3,
+        "made up",
+    )
+    rows = {row.name: row for row in listing(tmp_path)}
+    assert rows["squares"].splits == {"all": (2, 6)}
+    with pytest.raises(MissingDataError, match="Registered: squares"):
+        open_source("circles", root=tmp_path)
+
+
+def test_names_that_would_mislead_are_refused(tmp_path: Path) -> None:
+    source("squares")(squares)
+    with pytest.raises(BadInputError, match="called 'squares' already"):
+        source("squares")(squares)
+    with pytest.raises(BadInputError, match="name of a published data set"):
+        source("CIFAR-10")(squares)
+    with pytest.raises(BadInputError, match="cannot be a name"):
+        source("folder:squares")(squares)
+    source("circles")(squares)
+    with pytest.raises(BadInputError, match="registered as 'circles' calls itself 'squares'"):
+        open_source("circles", root=tmp_path)

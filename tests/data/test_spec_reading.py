@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cl_cnaps.data.spec_files import read_leaf_images, read_spec
+from cl_cnaps.data.spec import read_leaf_images, read_spec
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 FLAT: dict[str, Any] = {
