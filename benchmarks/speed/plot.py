@@ -12,7 +12,8 @@ def draw_growth(record: Record) -> Path:
     """Draw the growth of a stream into the record's figures; returns the file."""
     from matplotlib.figure import Figure
 
-    details = next((f["details"] for f in record.summary["figures"] if "seconds" in f["details"]), None)
+    figures = [one for one in record.summary["figures"] if one["benchmark"] == "growth"]
+    details = next((one["details"] for one in figures if "seconds" in one["details"]), None)
     if details is None:
         raise MissingDataError(f"the record {record.path} has no growth benchmark")
     figure = Figure(figsize=(8, 3), layout="constrained")

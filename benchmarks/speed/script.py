@@ -21,6 +21,7 @@ NAMES = (
     "slda",
     "loading",
     "growth",
+    "start",
     "evaluate",
     "metatrain",
     "profile",

@@ -25,6 +25,9 @@ from cl_cnaps.models.heads import LinearHead
 ClassIds = Literal["auto", "shared", "per-task"]
 Covariance = Literal["task", "seen"]
 
+_CLASSES_AT_ONCE = 1024
+"""Classes that are scored together: their rows are copied."""
+
 
 @dataclass(frozen=True)
 class ContinualConfig:
@@ -193,7 +196,11 @@ class ContinualCnaps(nn.Module):
         every = self.memory.keys
         if self.config.shortlist is not None and len(keys) == len(every) > self.config.shortlist:
             return in_order([(every, self._shortlisted.logits(features_QD))], keys)
-        return self.group_logits(ClassGroup(tuple(keys), self.gaussians(keys), None), features_QD)
+        parts = (tuple(keys[i : i + _CLASSES_AT_ONCE]) for i in range(0, len(keys), _CLASSES_AT_ONCE))
+        return torch.cat(
+            [self.group_logits(ClassGroup(part, self.gaussians(part), None), features_QD) for part in parts],
+            dim=1,
+        )
 
     def gaussians(self, keys: Sequence[ClassKey]) -> Gaussians:
         """Class Gaussians in the order given, before any refinement."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.speed.figures import Figure, figure
-from benchmarks.speed.growth import Growth, grow, undisturbed
+from benchmarks.speed.growth import grow, slope
 from benchmarks.speed.machine import load, warnings_about
 from benchmarks.speed.script import NAMES, line
-from benchmarks.speed.timing import interleaved
+from benchmarks.speed.timing import interleaved, ratio
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +74,12 @@ def test_every_benchmark_measures() -> None:
         assert callable(importlib.import_module(f"benchmarks.speed.{name}").measure)
 
 
-def test_a_task_that_was_disturbed_once_does_not_count() -> None:
-    both = undisturbed([Growth([1.0, 9.0, 3.0], [8.0] * 3), Growth([2.0, 2.0, 4.0], [8.0] * 3)])
-    assert both == Growth([1.0, 2.0, 3.0], [8.0] * 3)
+def test_a_slope_is_not_tilted_by_a_few_interrupted_tasks() -> None:
+    growing = [1 + 0.01 * i for i in range(40)]
+    assert slope(growing) == pytest.approx(0.01 / 1.195, rel=1e-6)
+    growing[3], growing[30] = 50.0, 50.0
+    assert slope(growing) == pytest.approx(0.01 / 1.2, rel=0.05)
+
+
+def test_the_ratio_of_rounds_has_its_median_and_spread() -> None:
+    assert ratio([4.0, 9.0, 8.0], [2.0, 3.0, 1.0]) == (3.0, {"spread": [2.0, 8.0]})
