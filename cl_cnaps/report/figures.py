@@ -41,6 +41,12 @@ def _bars(records: Sequence[Record], folder: Path) -> None:
     draw_streams(streams, folder, kinds=("bars",), formats=("png",))
 
 
+def _models(records: Sequence[Record], folder: Path) -> None:
+    from cl_cnaps.report.plots.models import draw_models
+
+    draw_models([StreamView(record) for record in records], folder, formats=("png",))
+
+
 def _curves(records: Sequence[Record], folder: Path) -> None:
     from cl_cnaps.report.plots.active import draw_active
 
@@ -62,6 +68,10 @@ def _stream(benchmark: str) -> Callable[[Record], bool]:
     return shows
 
 
+def _of_the_paper(record: Record) -> bool:
+    return record.verb == "stream" and record.config["benchmark"] in PAPER_BENCHMARKS
+
+
 def _frozen_on_meta_dataset(record: Record) -> bool:
     """The tasks are everyone's; this model has been given all 600."""
     config = record.config
@@ -77,6 +87,7 @@ def _active(source: str) -> Callable[[Record], bool]:
 
 
 FIGURES: Mapping[str, Shown] = {
+    "continual/models.png": Shown(_of_the_paper, _models),
     **{f"{name}/bars.png": Shown(_stream(name), _bars) for name in PAPER_BENCHMARKS},
     "meta-dataset/tasks.png": Shown(_frozen_on_meta_dataset, _shapes_of_tasks),
     **{f"active-{name}/curves.png": Shown(_active(name), _curves) for name in _ACTIVE},

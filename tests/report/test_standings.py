@@ -1,0 +1,199 @@
+"""Models against the paper: encodings folded where they agree, the short table, what learns best, and the findings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+from report.site.made_up import ablation
+from report.stream_examples import stream_record
+
+from cl_cnaps.names import ENCODINGS, PAPER_BENCHMARKS
+from cl_cnaps.records.record import records_under
+from cl_cnaps.report.findings import Evidence, Finding, findings
+from cl_cnaps.report.generated import findings_part, front_table
+from cl_cnaps.report.plots.models import models_figure
+from cl_cnaps.report.standings import folded, short_standings, standings, standings_table, verdicts
+from cl_cnaps.report.stream import StreamView
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def stream(
+    out: Path, single: float, multi: float | None = None, half: float = 0.01, **changes: Any
+) -> StreamView:
+    """A stream with these final accuracies; adapted to the first task unless another is given."""
+    usual = {"adaptation": "film", "encoding": "first", "n_tasks": 2}
+    path = stream_record(out, **(usual | changes)).path / "summary.json"
+    summary = json.loads(path.read_text())
+    finals = {"single": single, "multi": single if multi is None else multi}
+    for row in summary["rows"]:
+        row["final_accuracy"] |= {"mean": finals[row["head"]], "ci95": half}
+    path.write_text(json.dumps(summary))
+    return StreamView.read(path.parent)
+
+
+def rival(out: Path, model: str, single: float, **changes: Any) -> StreamView:
+    return stream(out, single, model=model, encoding=None, adaptation="none", **changes)
+
+
+def found(out: Path) -> dict[str, Finding]:
+    return {one.name: one for one in findings(Evidence.of(list(records_under(out))))}
+
+
+def test_encodings_that_agree_are_one_row(tmp_path: Path) -> None:
+    views = [stream(tmp_path, 0.80 + i / 2000, encoding=one) for i, one in enumerate(ENCODINGS)]
+    table = standings_table("", "", folded(standings(views)))
+    kinds = [(row.cells[0].text, row.kind) for row in table.rows]
+    assert kinds == [
+        ("Simple CNAPS, any encoding", "here"),
+        *((f"Simple CNAPS, {one}", "each") for one in ENCODINGS),
+    ]
+    assert table.rows[0].cells[2].text == "80.0 ± 1.0"  # that of the first encoding: 80.05, half to even
+    views[0] = stream(tmp_path / "other", 0.70, encoding="moving")
+    table = standings_table("", "", folded(standings(views)))
+    assert [row.kind for row in table.rows] == ["here"] * 3
+
+
+def test_encodings_that_agree_on_one_benchmark_alone_are_rows_of_their_own(tmp_path: Path) -> None:
+    views = [stream(tmp_path, 0.8, encoding=one) for one in ("first", "moving")]
+    assert set(folded(standings(views))["kind"]) == {"here", "each"}
+    views += [
+        stream(tmp_path, mean, encoding=one, benchmark="mixed-domains")
+        for one, mean in (("first", 0.5), ("moving", 0.6))
+    ]
+    assert set(folded(standings(views))["kind"]) == {"here"}
+
+
+def test_the_short_table_has_our_models_the_best_rivals_and_the_papers(tmp_path: Path) -> None:
+    views = []
+    for benchmark in PAPER_BENCHMARKS:
+        views += [
+            stream(tmp_path, 0.8, benchmark=benchmark),
+            stream(tmp_path, 0.9, encoding="moving", benchmark=benchmark),
+        ]
+        views += [
+            rival(tmp_path, model, 0.5 + i / 100, benchmark=benchmark)
+            for i, model in enumerate(("naive", "ncm", "lda", "slda", "ranpac", "joint"))
+        ]
+    frame = short_standings(views)
+    labels = list(dict.fromkeys(zip(frame["label"], frame["kind"], strict=True)))
+    assert len(labels) <= 10
+    assert labels[:4] == [
+        ("Simple CNAPS, moving", "here"),  # better than first
+        ("RanPAC, backbone features", "here"),
+        ("SLDA, backbone features", "here"),
+        ("LDA, backbone features", "here"),
+    ]
+    assert ("Simple CNAPS, first", "paper") in labels
+    assert not any("Joint" in label for label, _ in labels), "an upper bound is no rival"
+
+
+def test_what_learns_best_and_by_how_much(tmp_path: Path) -> None:
+    views = [stream(tmp_path, 0.9), rival(tmp_path, "slda", 0.85), rival(tmp_path, "joint", 0.99)]
+    (one,) = verdicts(views)
+    assert (one.title, one.label, one.number) == ("MNIST", "Simple CNAPS, first", "90.0 ± 1.0")
+    assert one.rival == ("SLDA, backbone features", 0.85)
+    assert one.paper == ("RWalk", 0.825)
+    text = found(tmp_path)["best"].text
+    assert "on MNIST Simple CNAPS, first, 90.0 ± 1.0 % (+5.0 points over the best rival" in text
+    assert text.endswith("Backbone tiny: not pre-trained."), "the caveat stands with the numbers"
+
+
+def test_a_rival_that_wins_is_named_first(tmp_path: Path) -> None:
+    (one,) = verdicts([stream(tmp_path, 0.8), rival(tmp_path, "ranpac", 0.85)])
+    assert one.label == "RanPAC, backbone features"
+    assert one.rival is None
+
+
+def test_without_records_nothing_is_found(tmp_path: Path) -> None:
+    assert findings(Evidence()) == []
+    assert "Not measured yet" in front_table(tmp_path)
+    ablation(tmp_path, "metric")
+    assert found(tmp_path) == {}
+
+
+def test_the_transductive_single_head_beside_the_papers_chance(tmp_path: Path) -> None:
+    stream(tmp_path, 0.942, model="transductive")
+    text = found(tmp_path)["transductive-single-head"].text
+    assert "at chance (MNIST 9.3 %)" in text
+    assert "it gives MNIST 94.2 %." in text
+
+
+def test_adapted_against_frozen_features(tmp_path: Path) -> None:
+    stream(tmp_path, 0.95)
+    assert "adapted-and-frozen" not in found(tmp_path)
+    stream(tmp_path, 0.90, adaptation="none")
+    assert found(tmp_path)["adapted-and-frozen"].numbers["gaps"]["MNIST"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("moving", "says"), [(0.70, "the moving encoding is best"), (0.61, "no encoding is clear")]
+)
+def test_which_encoding_wins_on_mixed_domains(tmp_path: Path, moving: float, says: str) -> None:
+    stream(tmp_path, 0.60, benchmark="mixed-domains")
+    assert "mixed-domains" not in found(tmp_path)
+    stream(tmp_path, moving, benchmark="mixed-domains", encoding="moving")
+    text = found(tmp_path)["mixed-domains"].text
+    assert says in text
+    assert f"moving {100 * moving:.1f} ± 1.0 % and first 60.0 ± 1.0 %" in text
+
+
+def test_where_rivals_beat_simple_cnaps_and_where_not(tmp_path: Path) -> None:
+    stream(tmp_path, 0.80, 0.95)
+    assert "rivals" not in found(tmp_path)
+    rival(tmp_path, "ranpac", 0.82, multi=0.94)
+    rival(tmp_path, "lda", 0.78, multi=0.93)
+    text = found(tmp_path)["rivals"].text
+    assert "RanPAC is above on MNIST single +2.0; is below on MNIST multi -1.0." in text
+    assert "LDA is below on MNIST multi -2.0 and MNIST single -2.0." in text
+
+
+def test_whether_the_adaptation_pays_and_where(tmp_path: Path) -> None:
+    ablation(tmp_path, "adaptation", more=["Omniglot"])
+    one = found(tmp_path)["adaptation"]
+    assert one.numbers["mean"] == pytest.approx(-0.0105)
+    assert "clearly ahead nowhere, clearly behind on ImageNet -1.1 and Omniglot -1.1." in one.text
+
+
+def test_refinement_is_told_of_when_calibrated_responsibilities_were_measured(tmp_path: Path) -> None:
+    record = ablation(tmp_path, "refinement")
+    assert "refinement" not in found(tmp_path), "a record without the setting was made before there were two"
+    path = record.path / "summary.json"
+    for kind in ("calibrated", "auto"):  # where queries are of all classes they are the same
+        summary = json.loads(path.read_text())
+        for row in summary["rows"]:
+            row["results"][0]["responsibilities"] = kind
+        path.write_text(json.dumps(summary))
+        text = found(tmp_path)["refinement"].text
+        assert text.startswith("Two to four steps of refinement against none, in points: +")
+        assert "with calibrated responsibilities" in text
+
+
+def test_the_numbers_of_the_committed_findings_are_those_of_the_records() -> None:
+    """Each number in a sentence is looked up in the records' own summaries, not through the table."""
+    records = [one for one in records_under(RESULTS) if one.verb == "stream"]
+    finals: dict[tuple[str, str, str], set[str]] = {}
+    for record in records:
+        for row in record.summary["rows"]:
+            key = row["benchmark"], row["model"], row["head"]
+            finals.setdefault(key, set()).add(f"{100 * row['final_accuracy']['mean']:.1f} %")
+    one = found(RESULTS).get("transductive-single-head")
+    if one is not None:
+        for (title, mean, _), benchmark in zip(one.numbers["pairs"], PAPER_BENCHMARKS, strict=False):
+            assert f"{title} {100 * mean:.1f} %" in one.text
+            assert f"{100 * mean:.1f} %" in finals[benchmark, "transductive", "single"]
+    assert findings_part(RESULTS).count("\n") + 1 == len(found(RESULTS))
+
+
+def test_the_chart_has_a_line_for_each_model_with_the_papers_mark_on_it(tmp_path: Path) -> None:
+    views = [stream(tmp_path, 0.8, 0.9), rival(tmp_path, "slda", 0.7)]
+    first, *_ = models_figure(views).axes
+    assert isinstance(first, Axes)
+    labels = [label.get_text() for label in first.get_yticklabels()]
+    assert labels == ["Simple CNAPS, first", "SLDA, backbone features"]
+    marks = {(line.get_marker(), round(float(line.get_xdata()[0]), 1)) for line in first.lines}  # type: ignore[index]
+    assert {("o", 80.0), ("o", 90.0), ("D", 69.5), ("D", 96.7), ("o", 70.0)} == marks
