@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.baselines.learner import quiet_avalanche
 from cl_cnaps.continual.continual_cnaps import Covariance
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import QueryScope, QuerySet

@@ -1,7 +1,8 @@
-"""A stream as an Avalanche benchmark, with task labels."""
+"""A stream as an Avalanche benchmark, with task labels or with training experiences alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline, with_task_labels
@@ -15,13 +16,27 @@ from cl_cnaps.continual.stream import Stream
 
 def avalanche_benchmark(stream: Stream) -> Any:
     """An Avalanche scenario with `train_stream` (support images) and `test_stream` (queries); task t is labelled t."""
-    train = [_dataset(task.support_images, task.support_labels, t) for t, task in enumerate(stream.tasks)]
-    test = [_dataset(task.query_images, task.query_labels, t) for t, task in enumerate(stream.tasks)]
-    return with_classes_timeline(with_task_labels(benchmark_from_datasets(train=train, test=test)))
+    return _benchmark(
+        train=[_dataset(task.support_images, task.support_labels, t) for t, task in enumerate(stream.tasks)],
+        test=[_dataset(task.query_images, task.query_labels, t) for t, task in enumerate(stream.tasks)],
+    )
 
 
-def _dataset(images: Tensor, labels: Tensor, task: int) -> TaskAwareClassificationDataset:
+def training_experiences(inputs: Sequence[Tensor], labels: Sequence[Tensor]) -> Any:
+    """One training experience per task, of whatever a baseline reads.
+
+    There is no test stream, so no strategy can come near a query image. All task labels are 0: classes have their
+    columns in one output layer, and heads are chosen when predicting.
+    """
+    return _benchmark(train=[_dataset(*task, 0) for task in zip(inputs, labels, strict=True)]).train_stream
+
+
+def _benchmark(**datasets: list[TaskAwareClassificationDataset]) -> Any:
+    return with_classes_timeline(with_task_labels(benchmark_from_datasets(**datasets)))
+
+
+def _dataset(inputs: Tensor, labels: Tensor, task: int) -> TaskAwareClassificationDataset:
     return TaskAwareClassificationDataset(
-        [TensorDataset(images, labels)],
+        [TensorDataset(inputs, labels)],
         data_attributes=[DataAttribute(labels.tolist(), "targets"), TaskLabels([task] * len(labels))],
     )

@@ -28,7 +28,7 @@ from cl_cnaps.few_shot.targets import (
 )
 from cl_cnaps.few_shot.tasks import TaskShape
 from cl_cnaps.few_shot.workers import Workers
-from cl_cnaps.metrics.recall import recall_rows
+from cl_cnaps.metrics.curves import recall_rows
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.names import refines

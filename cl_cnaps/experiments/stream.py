@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 from cl_cnaps.continual.baselines import BASELINES, Inputs, make_baseline
-from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettings
-from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.baselines.learner import quiet_avalanche
+from cl_cnaps.continual.baselines.settings import FirstSessionSettings
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, open_sources, plan_stream
 from cl_cnaps.continual.class_order import read_class_order
 from cl_cnaps.continual.protocol import RunResult, run_stream
@@ -329,8 +329,9 @@ class Makers:
         loaded = self._loaded[adaptation]
         model = loaded.model
         with quiet_avalanche():
-            import cl_cnaps.continual.baselines.build  # noqa: F401  # now, so that no run's seconds have it in them
-            from cl_cnaps.continual.baselines.features import cnaps_features, first_session_features
+            import cl_cnaps.continual.baselines.network_learner
+            import cl_cnaps.continual.baselines.statistics  # noqa: F401  # now, so that no run's seconds have it in them
+            from cl_cnaps.continual.baselines.feature_strategy import cnaps_features, first_session_features
 
         def learner(stream: Stream, run: int) -> Learner:
             features = None

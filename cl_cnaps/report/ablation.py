@@ -14,8 +14,8 @@ import pandas as pd
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
+from cl_cnaps.metrics.curves import RecallPoint, recall_points
 from cl_cnaps.metrics.intervals import Array, mean_difference
-from cl_cnaps.metrics.recall import RecallPoint, recall_points
 from cl_cnaps.report.few_shot import SEEN_MARK, data_set_notes, data_set_words, paper_average, task_headline
 from cl_cnaps.report.labels import adaptation_words, count
 from cl_cnaps.report.paper import ablation_rows

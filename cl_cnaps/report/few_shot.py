@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.meta_dataset import GROUPS
-from cl_cnaps.metrics.ranks import average_rank
+from cl_cnaps.metrics.intervals import average_rank
 from cl_cnaps.report.labels import (
     ABSENT,
     adaptation_words,

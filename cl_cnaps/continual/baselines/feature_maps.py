@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cl_cnaps.continual.baselines.closed_form_settings import MapSettings, ReluMap
+from cl_cnaps.continual.baselines.settings import MapSettings, ReluMap
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,27 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from cl_cnaps.continual.baselines import settings as settings_module
-from cl_cnaps.continual.baselines.closed_form_settings import (
+from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
     CosineHead,
+    EwcSettings,
+    FecamSettings,
     FirstSessionSettings,
     FourierMap,
+    LwfSettings,
+    NcmSettings,
+    NetworkSettings,
     ProbeSettings,
     ReluMap,
+    ReplaySettings,
     RidgeHead,
+    RwalkSettings,
+    Settings,
+    SiSettings,
+    SldaSettings,
+    VclSettings,
+    with_changes,
 )
-from cl_cnaps.continual.baselines.settings import NetworkSettings, Settings, with_changes
 from cl_cnaps.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -54,67 +64,67 @@ BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(
             "Fine-tune on each task in turn; nothing is done against forgetting.",
             "the lower bound",
             _EITHER,
-            settings_module.NetworkSettings(),
+            NetworkSettings(),
         ),
         "joint": BaselineInfo(
             "At every step train a new network on all tasks so far; keeps every image.",
             "the upper bound",
             _EITHER,
-            settings_module.NetworkSettings(),
+            NetworkSettings(),
         ),
         "replay": BaselineInfo(
             "Mix each batch with images kept from earlier tasks.",
             "Chaudhry et al., On Tiny Episodic Memories in Continual Learning, 2019",
             _EITHER,
-            settings_module.ReplaySettings(),
+            ReplaySettings(),
         ),
         "ewc": BaselineInfo(
             "Hold weights back by their Fisher information (elastic weight consolidation).",
             "Kirkpatrick et al., Overcoming Catastrophic Forgetting in Neural Networks, PNAS 2017",
             _EITHER,
-            settings_module.EwcSettings(),
+            EwcSettings(),
         ),
         "si": BaselineInfo(
             "Hold weights back by what they contributed to the falling loss (synaptic intelligence).",
             "Zenke, Poole and Ganguli, Continual Learning Through Synaptic Intelligence, ICML 2017",
             _EITHER,
-            settings_module.SiSettings(),
+            SiSettings(),
         ),
         "rwalk": BaselineInfo(
             "Hold weights back by Fisher information and path scores together (Riemannian walk).",
             "Chaudhry et al., Riemannian Walk for Incremental Learning, ECCV 2018",
             _EITHER,
-            settings_module.RwalkSettings(),
+            RwalkSettings(),
         ),
         "vcl": BaselineInfo(
             "A Gaussian over every weight; each task's posterior is the next one's prior.",
             "Nguyen et al., Variational Continual Learning, ICLR 2018",
             _EITHER,
-            settings_module.VclSettings(),
+            VclSettings(),
         ),
         "lwf": BaselineInfo(
             "Distil the previous network's outputs on the new images (learning without forgetting).",
             "Li and Hoiem, Learning without Forgetting, ECCV 2016",
             _EITHER,
-            settings_module.LwfSettings(),
+            LwfSettings(),
         ),
         "slda": BaselineInfo(
             "Streaming linear discriminant analysis: class means and one running covariance, OAS shrinkage.",
             "Hayes and Kanan, Lifelong Machine Learning with Deep Streaming LDA, CVPR Workshops 2020",
             ("features",),
-            settings_module.SldaSettings(),
+            SldaSettings(),
         ),
         "ncm": BaselineInfo(
             "Nearest class mean of the features.",
             "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
             ("features",),
-            settings_module.NcmSettings(),
+            NcmSettings(),
         ),
         "fecam": BaselineInfo(
             "Mahalanobis distance with one shrunk covariance per class.",
             "Goswami et al., FeCAM, NeurIPS 2023",
             ("features",),
-            settings_module.FecamSettings(),
+            FecamSettings(),
         ),
         "simplecil": BaselineInfo(
             "The class mean with the largest cosine.",
@@ -174,7 +184,7 @@ BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(
             "Nearest class mean of the raw pixels: what is there without any network.",
             "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
             ("network",),
-            settings_module.NcmSettings(normalise=False),
+            NcmSettings(normalise=False),
         ),
     }
 )
@@ -212,11 +222,52 @@ def make_baseline(
         )
     chosen = with_changes(name, info.defaults, settings)
 
-    from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+    from cl_cnaps.continual.baselines.learner import quiet_avalanche
 
     with quiet_avalanche():
-        from cl_cnaps.continual.baselines import build
+        return _learner(name, stream, on, features, seed, device, chosen)
 
-        return build.learner(
-            name, stream, on=on, features=features, seed=seed, device=device, settings=chosen
-        )
+
+def _learner(
+    name: str,
+    stream: Stream,
+    on: Inputs,
+    features: FeatureFunction | None,
+    seed: int,
+    device: torch.device,
+    settings: Settings,
+) -> Learner:
+    """Make the learner of a baseline whose settings are known; PyTorch and Avalanche are imported here."""
+    from cl_cnaps.continual.baselines.feature_strategy import FeatureLearner
+    from cl_cnaps.continual.baselines.inputs import StreamInputs, feature_view, image_view, is_grey
+    from cl_cnaps.continual.baselines.network_learner import JointLearner, NetworkLearner, make_network
+    from cl_cnaps.continual.baselines.statistics import FecamLearner, NearestMeanLearner, StreamingLdaLearner
+
+    grey = False
+    if on == "features":
+        if features is None:
+            raise BadInputError(f"baseline {name!r} on features needs a feature function")
+        if isinstance(settings, NetworkSettings) and settings.architecture != "auto":
+            raise BadInputError(
+                f"architecture {settings.architecture!r} is for on='network'; features have one head"
+            )
+        inputs = StreamInputs(stream, feature_view(features))
+    else:
+        chosen = isinstance(settings, NetworkSettings) and settings.architecture != "auto"
+        grey = settings.architecture == "mlp" if chosen else is_grey(stream)  # type: ignore[union-attr]
+        inputs = StreamInputs(stream, image_view(grey))
+    match settings:
+        case NetworkSettings():
+            network = make_network(inputs, on == "features", grey, settings.hidden)
+            kind = JointLearner if name == "joint" else NetworkLearner
+            return kind(name, inputs, network, settings, seed, device)
+        case SldaSettings():
+            return StreamingLdaLearner(name, inputs, settings, seed, device)
+        case FecamSettings():
+            return FecamLearner(name, inputs, settings, seed, device)
+        case ClosedFormSettings() | ProbeSettings():
+            return FeatureLearner(name, inputs, settings, seed, device)
+        case NcmSettings():
+            return NearestMeanLearner(name, inputs, settings, seed, device)
+        case _:
+            raise BadInputError(f"no learner for settings {settings!r}")

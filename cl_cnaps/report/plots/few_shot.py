@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.metrics.recall import RecallPoint, recall_points
+from cl_cnaps.metrics.curves import RecallPoint, recall_points
 from cl_cnaps.records.record import record_name
 from cl_cnaps.report.few_shot import FewShotView
 from cl_cnaps.report.labels import adaptation_words, count, labels_and_title, method_name

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from cl_cnaps.few_shot.meta_dataset import COLUMNS as META_DATASET
 from cl_cnaps.few_shot.meta_dataset import GROUPS
-from cl_cnaps.metrics.ranks import average_rank
+from cl_cnaps.metrics.intervals import average_rank
 from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
 from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows
 from cl_cnaps.records.record import record_name

@@ -12,8 +12,17 @@ from sklearn.covariance import oas
 from sklearn.kernel_approximation import RBFSampler
 
 from cl_cnaps.continual.baselines import BASELINES
-from cl_cnaps.continual.baselines.closed_form import GAMMAS, ClosedFormClassifier
-from cl_cnaps.continual.baselines.closed_form_settings import (
+from cl_cnaps.continual.baselines.closed_form import GAMMAS, ClosedFormClassifier, ProbeClassifier
+from cl_cnaps.continual.baselines.feature_maps import draw_map, scale_gamma
+from cl_cnaps.continual.baselines.heads import (
+    Moments,
+    best_strength,
+    oas_shrinkage,
+    ridge_path,
+    ridge_weights,
+    squared_error,
+)
+from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
     CosineHead,
     DiscriminantHead,
@@ -22,11 +31,6 @@ from cl_cnaps.continual.baselines.closed_form_settings import (
     ReluMap,
     RidgeHead,
 )
-from cl_cnaps.continual.baselines.discriminant import oas_shrinkage
-from cl_cnaps.continual.baselines.feature_maps import draw_map, scale_gamma
-from cl_cnaps.continual.baselines.linear_probe import ProbeClassifier
-from cl_cnaps.continual.baselines.moments import Moments
-from cl_cnaps.continual.baselines.ridge import best_strength, ridge_path, ridge_weights, squared_error
 from cl_cnaps.errors import BadInputError
 
 CPU = torch.device("cpu")

@@ -9,9 +9,13 @@ from avalanche.training.plugins import EvaluationPlugin
 from continual.small_streams import benchmark_of, digest, small_stream
 
 from cl_cnaps.continual.baselines import make_baseline
-from cl_cnaps.continual.baselines.closed_form_settings import FirstSessionSettings, FourierMap, ReluMap
-from cl_cnaps.continual.baselines.feature_strategy import FeatureStrategy
-from cl_cnaps.continual.baselines.features import cnaps_features, first_session_features, tune_film
+from cl_cnaps.continual.baselines.feature_strategy import (
+    FeatureStrategy,
+    cnaps_features,
+    first_session_features,
+    tune_film,
+)
+from cl_cnaps.continual.baselines.settings import FirstSessionSettings, FourierMap, ReluMap
 from cl_cnaps.continual.stream import accuracy
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import load_backbone

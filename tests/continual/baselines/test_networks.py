@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from cl_cnaps.continual.baselines.networks import Cnn
+from cl_cnaps.continual.baselines.network_learner import Cnn
 
 
 def test_channels_last_changes_neither_logits_nor_gradients() -> None:

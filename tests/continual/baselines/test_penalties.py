@@ -7,12 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.baselines.learner import quiet_avalanche
 
 with quiet_avalanche():
-    from cl_cnaps.continual.baselines.penalty import snapshot
-    from cl_cnaps.continual.baselines.riemannian_walk import RiemannianWalk
-    from cl_cnaps.continual.baselines.synaptic_intelligence import SynapticIntelligence
+    from cl_cnaps.continual.baselines.penalties import RiemannianWalk, SynapticIntelligence, snapshot
 
 
 class Loop:

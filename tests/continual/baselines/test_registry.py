@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cl_cnaps.continual.baselines import BASELINES, make_baseline
-from cl_cnaps.continual.baselines.closed_form_settings import IdentityMap
+from cl_cnaps.continual.baselines.settings import IdentityMap
 from cl_cnaps.continual.stream import accuracy
 from cl_cnaps.errors import BadInputError, ClCnapsError
 

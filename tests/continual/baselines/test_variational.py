@@ -4,10 +4,10 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from cl_cnaps.continual.baselines.quiet import quiet_avalanche
+from cl_cnaps.continual.baselines.learner import quiet_avalanche
 
 with quiet_avalanche():
-    from cl_cnaps.continual.baselines.variational import MeanField
+    from cl_cnaps.continual.baselines.methods import MeanField
 
 
 def field(**changes):
