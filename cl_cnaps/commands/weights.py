@@ -112,6 +112,9 @@ def import_(checkpoint: Path, model: Any, name: str | None, out: Path | None, ba
 def _facts(file: WeightFile) -> dict[str, Any]:
     from dataclasses import asdict
 
+    training = dict(file.training)
+    if encodings := training.get("encodings"):  # numbers that nobody reads
+        training["encodings"] = f"mean task encodings of {', '.join(sorted(encodings))}"
     return {
         "name": file.name,
         "file": str(file.path),
@@ -122,7 +125,7 @@ def _facts(file: WeightFile) -> dict[str, Any]:
         "backbone_weights": file.backbone_source,
         "backbone_pretraining": file.backbone_pretraining,
         "digest": file.digest,
-        "training": dict(file.training),
+        "training": training,
         "config": asdict(file.config),
     }
 

@@ -112,3 +112,13 @@ def test_as_a_program_and_from_there_into_a_classifier(checkpoint: Path, tmp_pat
     assert classifier.loaded_.weights_source.startswith("authors.safetensors")
     labels = classifier.predict(tmp_path / "labelled").tolist()
     assert labels == ["blue", "blue", "red", "red"]
+
+
+def test_show_leaves_out_the_numbers_of_encodings() -> None:
+    file = next(file for file in list_weights() if file.name == "simple-efficientnet-lite0")
+    sources = file.training["encodings"]
+    assert all(len(numbers) == 64 for numbers in sources.values())
+    shown = json.loads(run("show", file.name, "--json").output)["training"]["encodings"]
+    assert shown == f"mean task encodings of {', '.join(sorted(sources))}"
+    numbers = [str(number) for number in next(iter(sources.values()))]
+    assert not any(number in run("show", file.name).output for number in numbers[:3])

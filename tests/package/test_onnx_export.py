@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +28,26 @@ def images(first: int, last: int) -> tuple[list[object], list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["simple", "protonet", "cnaps"])
-def test_it_answers_the_same(model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("simple", {}),
+        ("simple", {"covariance": "task"}),
+        ("protonet", {}),
+        ("cnaps", {}),
+        (
+            "simple",
+            {"backbone": "timm:test_vit", "backbone_weights": "random"},
+        ),  # resamples its position embedding
+        ("simple", {"backbone": "timm:test_convnext", "backbone_weights": "random"}),
+    ],
+)
+def test_it_answers_the_same(model: str, options: dict[str, Any], tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     support, labels = images(0, 4)
-    classifier = FewShotClassifier(model, image_size=48, device="cpu").partial_fit(support[:8], labels[:8])
+    classifier = FewShotClassifier(model, image_size=48, device="cpu", **options)
+    classifier.partial_fit(support[:8], labels[:8])
     classifier.partial_fit(support[8:], labels[8:])
     path = classifier.export(tmp_path / "digits.onnx")
     assert [file.name for file in tmp_path.iterdir()] == ["digits.onnx"]
