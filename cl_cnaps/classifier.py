@@ -20,10 +20,8 @@ from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import support_statistics
 from cl_cnaps.gaussian.mahalanobis import squared_distances
-from cl_cnaps.image_inputs import ImageInput, pictures, pixels
-from cl_cnaps.labelled_folders import labelled_folder
-from cl_cnaps.models.given_features import features_model
-from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.image_inputs import ImageInput, labelled_folder, pictures, pixels
+from cl_cnaps.models.loading import LoadedModel, features_model, load_model
 
 load = load_model
 

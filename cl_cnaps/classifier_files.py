@@ -17,8 +17,7 @@ from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.config import CnapsConfig
-from cl_cnaps.models.given_features import features_model
-from cl_cnaps.models.loading import LoadedModel, load_model
+from cl_cnaps.models.loading import LoadedModel, features_model, load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors, write_tensors
 from cl_cnaps.models.weights import config_from_dict, describe, list_weights
 from cl_cnaps.version import __version__

@@ -1,11 +1,23 @@
-"""Where things are kept on this machine; the only place that reads the environment for folders."""
+"""Where things are kept on this machine, and files from elsewhere: paths that stay below a root, reads that end.
+
+Nothing else reads the environment for folders.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from pathlib import Path
+import stat
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
-from cl_cnaps.errors import BadInputError, foreign
+from cl_cnaps.errors import BadInputError, MissingDataError, foreign
+
+MAX_FILE_BYTES = 2**29
+"""Largest file that is read whole: twice the largest of any known set."""
+
+MAX_TEXT_BYTES = 2**26
+"""Largest recipe or specification that is read: ImageNet's specification has 2 MB."""
 
 
 def data_root() -> Path:
@@ -37,3 +49,42 @@ def user_path(text: str) -> Path:
 def _home(variable: str, fallback: str) -> Path:
     base = os.environ.get(variable)
     return (Path(base) if base else Path.home() / fallback) / "cl-cnaps"
+
+
+def below(root: Path, name: str) -> Path:
+    """Return the path of `name` below `root`; a name that leads elsewhere on any system is refused."""
+    path, windows = PurePosixPath(name), PureWindowsPath(name)
+    if (
+        not path.parts
+        or path.is_absolute()
+        or ".." in path.parts
+        or windows.drive
+        or "\\" in name
+        or "\0" in name
+    ):
+        raise BadInputError(f"{name!r} cannot be the name of a file or folder below {root}: choose another")
+    return root / path
+
+
+def read_file(path: Path, most: int = MAX_FILE_BYTES, *, size: int | None = None) -> bytes:
+    """Return the content of a file, or its first `size` bytes.
+
+    Refused are files of more than `most` bytes, and pipes and devices, which may never end.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInputError(f"{path} is a folder, pipe or device, not a file that can be read")
+        if size is None and status.st_size > most:
+            raise BadInputError(f"{path} has {status.st_size:,} bytes; at most {most:,} are read")
+        with path.open("rb") as file:
+            return file.read(most if size is None else size)
+    except OSError as error:
+        raise MissingDataError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file."""
+    content = read_file(path, MAX_TEXT_BYTES)
+    with foreign(str(path), "not a JSON file"):
+        return json.loads(content)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
-from cl_cnaps.untrusted import MAX_TEXT_BYTES, below, read_file
+from cl_cnaps.paths import MAX_TEXT_BYTES, below, read_file
 
 _PACKAGE = Path(__file__).parent
 _DEEPEST = 16  # no recipe has more than four

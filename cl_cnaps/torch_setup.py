@@ -1,4 +1,4 @@
-"""How a process that computes is set up: every command, every worker process of one, and programs that call it."""
+"""The process that computes: how commands, their workers and programs that call them are set up, and its memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import mmap
 import platform
 from pathlib import Path
 
+from cl_cnaps.errors import BadInputError
+
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 """glibc's numbers of its settings, from malloc.h."""
 
 MOST_SPARE = 1 << 30
 """Bytes that a process may grow by before it gives freed memory back."""
 
+_SMALL = 2**26  # bytes that are always there
+_MEMINFO = Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")
 _resident_then = 0
 """Bytes held after freed memory was last given back."""
@@ -70,3 +75,30 @@ def _resident() -> int:
         return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
     except OSError:
         return 0
+
+
+def check_memory(needed: int, what: str) -> None:
+    """Refuse work that takes more bytes than can be had; `what` names it, and what would make it smaller."""
+    if needed <= _SMALL:
+        return
+    free = free_memory()
+    if free is not None and needed > free:
+        raise BadInputError(
+            f"{what} takes {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
+        )
+
+
+def free_memory() -> int | None:
+    """Return the bytes that can be had without swapping, under the limit of a container; None if not known."""
+    found = []
+    try:
+        lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+        found.append(1024 * int(lines["MemAvailable"].split()[0]))
+    except (OSError, ValueError, KeyError):
+        pass
+    try:
+        limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(max(0, limit - used))
+    except (OSError, ValueError):  # no such limit
+        pass
+    return min(found, default=None)

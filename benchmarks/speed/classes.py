@@ -28,8 +28,7 @@ from cl_cnaps.continual.stream import Stream
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import MissingDataError
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.given_features import features_model
-from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.loading import features_model, load_model
 from cl_cnaps.torch_setup import release_spare_memory, set_up_torch
 
 RANKS = (1, 2, 4, 8, 16, 32, None)

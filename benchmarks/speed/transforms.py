@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cl_cnaps.models.backbones import BackboneInfo
+from cl_cnaps.models.networks import BackboneInfo
 
 
 def transformed(images: Tensor, info: BackboneInfo) -> Tensor:

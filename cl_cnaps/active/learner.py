@@ -20,8 +20,8 @@ from cl_cnaps.active.features import Features
 from cl_cnaps.active.labelled import Labelled
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.models.adaptation import Head
 from cl_cnaps.models.cnaps import CnapsModel
-from cl_cnaps.models.heads import Head
 
 QUERY_SET = 1000
 """Most queries that a transductive model is given together, unless another number is asked for."""

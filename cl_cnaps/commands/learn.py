@@ -203,7 +203,7 @@ def _as_csv(answers: Sequence[Prediction], classes: Sequence[Any]) -> str:
 
 def _moves(inputs: Any, answers: Sequence[Prediction], root: Path) -> list[tuple[Path, Path]]:
     """From where to where each file goes; checked before the first one moves."""
-    from cl_cnaps.untrusted import below
+    from cl_cnaps.paths import below
 
     if isinstance(inputs, Path) and inputs.suffix.lower() == ".zip":
         raise BadInputError(

@@ -18,9 +18,9 @@ from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, Shortlist, concatenate, estimate, support_statistics
+from cl_cnaps.models.adaptation import LinearHead
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.film import FoldedNetwork
-from cl_cnaps.models.heads import LinearHead
 
 ClassIds = Literal["auto", "shared", "per-task"]
 Covariance = Literal["task", "seen"]

@@ -17,7 +17,7 @@ from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.spec import DatasetSpec, by_fractions, matched, read_spec, subset
 from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.untrusted import below
+from cl_cnaps.paths import below
 
 NOTE_FILE = "conversion.json"
 

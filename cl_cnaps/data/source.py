@@ -11,7 +11,7 @@ from PIL import Image
 
 from cl_cnaps.data.decoding import as_tensor, encode_png
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.memory import check_memory
+from cl_cnaps.torch_setup import check_memory
 
 Counts = Mapping[str, Mapping[str, int]]
 """Split name -> class name -> number of images, both in their stable order."""

@@ -21,7 +21,7 @@ from cl_cnaps.data.atomic import write_text
 from cl_cnaps.data.folders import plain
 from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, pruned, spanned
 from cl_cnaps.errors import BadInputError, foreign
-from cl_cnaps.untrusted import read_json
+from cl_cnaps.paths import read_json
 
 SPLITS = ("TRAIN", "VALID", "TEST")
 PATTERNS = ("{}.tfrecords", "{}_{}.tfrecords")

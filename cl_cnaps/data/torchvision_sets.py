@@ -21,7 +21,7 @@ from cl_cnaps.data.folders import FolderSource, Table, natural
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.trees import DirectoryTree
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
-from cl_cnaps.untrusted import MAX_FILE_BYTES, MAX_TEXT_BYTES, below, read_file
+from cl_cnaps.paths import MAX_FILE_BYTES, MAX_TEXT_BYTES, below, read_file
 
 CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from cl_cnaps.data.cache import version_of
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
-from cl_cnaps.untrusted import MAX_FILE_BYTES, read_file
+from cl_cnaps.paths import MAX_FILE_BYTES, read_file
 
 MAX_FOLDERS = 1_000_000
 """Most folders that one source may have."""

@@ -29,9 +29,9 @@ from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.few_shot.run import encode_tasks, with_packed_images
 from cl_cnaps.few_shot.targets import OFFLINE, Target, TargetSet, offline_words
 from cl_cnaps.few_shot.workers import Workers
-from cl_cnaps.models.backbones import DEFAULT_BACKBONE
+from cl_cnaps.models.adaptation import film_distance
 from cl_cnaps.models.loading import LoadedModel, shipped
-from cl_cnaps.models.modulations import film_distance
+from cl_cnaps.models.networks import DEFAULT_BACKBONE
 from cl_cnaps.records.record import Record, readable_record, record_folders
 
 ENCODED_TASKS = 30

@@ -12,8 +12,7 @@ from cl_cnaps.data.feature_files import FeatureSource
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
-from cl_cnaps.models.given_features import features_model
-from cl_cnaps.models.loading import LoadedModel, load_model, resolve_device
+from cl_cnaps.models.loading import LoadedModel, features_model, load_model, resolve_device
 from cl_cnaps.processes import usable_cores
 from cl_cnaps.records.environment import describe_environment
 from cl_cnaps.records.journal import Journal

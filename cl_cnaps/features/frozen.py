@@ -17,11 +17,11 @@ from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.episodes import Episode
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.episodes.episode_images import SPLIT
-from cl_cnaps.memory import check_memory
 from cl_cnaps.models.adaptation import CompactAdaptation
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
 from cl_cnaps.models.film import Film, FoldedNetwork
+from cl_cnaps.torch_setup import check_memory
 
 
 @torch.no_grad()

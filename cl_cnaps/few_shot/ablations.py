@@ -20,8 +20,8 @@ from cl_cnaps.few_shot.targets import (
     task_shapes,
 )
 from cl_cnaps.gaussian import Metric, Unbounded
+from cl_cnaps.models.adaptation import Column
 from cl_cnaps.models.config import CnapsConfig
-from cl_cnaps.models.modulations import Column
 from cl_cnaps.names import ModelName, Variant, weights_model
 
 QUERIES = (10, 20, 30, 40, 50)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from cl_cnaps.few_shot.scoring import checked_logits
 from cl_cnaps.gaussian import Rounds
+from cl_cnaps.models.adaptation import GaussianHead
 from cl_cnaps.models.cnaps import CnapsModel, TransductiveCnaps, make_model
 from cl_cnaps.models.config import CnapsConfig
-from cl_cnaps.models.heads import GaussianHead
 
 
 def classifier(model: CnapsModel, config: CnapsConfig) -> CnapsModel:

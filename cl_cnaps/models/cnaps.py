@@ -29,7 +29,14 @@ from cl_cnaps.gaussian import (
     support_statistics,
 )
 from cl_cnaps.gaussian.checks import check_features
-from cl_cnaps.models.adaptation import make_adaptation
+from cl_cnaps.models.adaptation import (
+    GaussianHead,
+    Head,
+    LinearHead,
+    LinearHeadGenerator,
+    make_adaptation,
+    substitute,
+)
 from cl_cnaps.models.backbones import Backbone
 from cl_cnaps.models.config import CnapsConfig, ModelName
 from cl_cnaps.models.encoders import (
@@ -39,8 +46,6 @@ from cl_cnaps.models.encoders import (
     TransductiveTaskEncoder,
 )
 from cl_cnaps.models.film import Film, FoldedNetwork, Folder, training_forward
-from cl_cnaps.models.heads import GaussianHead, Head, LinearHead, LinearHeadGenerator
-from cl_cnaps.models.modulations import substitute
 
 __all__ = [
     "MODELS",

@@ -8,10 +8,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import Metric, Rule, Unbounded, metric_names
-from cl_cnaps.models.adaptation import Generator
-from cl_cnaps.models.backbones import DEFAULT_BACKBONE
+from cl_cnaps.models.adaptation import Generator, Modulation
 from cl_cnaps.models.encoders import SetEncoderConfig
-from cl_cnaps.models.modulations import Modulation
+from cl_cnaps.models.networks import DEFAULT_BACKBONE
 from cl_cnaps.names import ModelName, Variant, chosen_model, refines
 
 __all__ = ["CnapsConfig", "ModelName", "Responsibilities", "Variant", "refinement_bounds"]

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.gaussian import FIT_RULES
-from cl_cnaps.models.backbones import PACKAGED, Backbone, load_backbone, state_digest
+from cl_cnaps.models.backbones import Backbone, load_backbone, state_digest
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
+from cl_cnaps.models.networks import PACKAGED
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
 from cl_cnaps.paths import weights_root
 from cl_cnaps.version import __version__

@@ -35,8 +35,8 @@ from cl_cnaps.data.atomic import (
     write_text,
 )
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
+from cl_cnaps.paths import read_json
 from cl_cnaps.records.strict_json import canonical, check_plain, dumps
-from cl_cnaps.untrusted import read_json
 
 _PARTS = ("config", "environment", "summary")
 _ID_LENGTH = 12

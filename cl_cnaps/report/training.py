@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cl_cnaps.models.modulations import COLUMNS
+from cl_cnaps.models.adaptation import COLUMNS
 from cl_cnaps.report.table import Cell, Column, Table, TableRow, words
 
 Scores = Mapping[str, Mapping[str, float]]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.paths import below
 from cl_cnaps.recipes import read_toml
 from cl_cnaps.training.recipe import SourcePart
 from cl_cnaps.training.tables import checked
-from cl_cnaps.untrusted import below
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from cl_cnaps.data.catalog import known_set
 from cl_cnaps.episodes import MetaDatasetConfig
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import FIT_RULES
-from cl_cnaps.models.backbones import DEFAULT_BACKBONE
 from cl_cnaps.models.config import CnapsConfig, ModelName
+from cl_cnaps.models.networks import DEFAULT_BACKBONE
 from cl_cnaps.names import chosen_model
+from cl_cnaps.paths import below
 from cl_cnaps.recipes import read_toml
 from cl_cnaps.training.tables import checked, from_table
-from cl_cnaps.untrusted import below
 
 HELD_OUT = ("mnist", "cifar10", "cifar100", "traffic_sign")
 """What the paper tests out of domain, and so no recipe trains on unless it says so."""

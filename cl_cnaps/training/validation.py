@@ -11,9 +11,9 @@ from torch import Tensor
 from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import estimate, mahalanobis_logits, support_statistics
+from cl_cnaps.models.adaptation import COLUMNS, substitute
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
-from cl_cnaps.models.modulations import COLUMNS, substitute
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.task_data import TaskData
 from cl_cnaps.training.task_loss import accuracy

@@ -14,7 +14,7 @@ from cl_cnaps import FewShotClassifier
 from cl_cnaps.continual import memory as memory_module
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig, Covariance
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.models.given_features import features_model
+from cl_cnaps.models.loading import features_model
 
 WIDTH, TASKS, CLASSES, SHOTS = 32, 6, 5, 12
 

@@ -10,12 +10,12 @@ import pytest
 from data.pictures import class_folders
 from data.specs import FLAT
 
-from cl_cnaps import memory
+from cl_cnaps import torch_setup
 from cl_cnaps.data import open_source, packed
 from cl_cnaps.data.conversion import plan_conversion
 from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.untrusted import below
+from cl_cnaps.paths import below
 
 
 def test_a_specification_with_more_images_than_its_files_can_hold(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_images_that_do_not_fit_into_memory_are_refused_with_the_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_source(f"folder:{class_folders(tmp_path / 'pets', {'cat': 2})}")
-    monkeypatch.setattr(memory, "free_memory", lambda: 10**8)
+    monkeypatch.setattr(torch_setup, "free_memory", lambda: 10**8)
     message = r"reading 2 images of pets at 4096 x 4096 pixels takes 0\.2 GB of memory, and 0\.1 GB are free"
     with pytest.raises(BadInputError, match=message):
         source.images("all", "cat", [0, 1], 4096)
@@ -73,11 +73,11 @@ def test_images_that_do_not_fit_into_memory_are_refused_with_the_number(
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("400\n")
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    assert memory.free_memory() == 600
+    monkeypatch.setattr(torch_setup, "_GROUP", tmp_path)
+    assert torch_setup.free_memory() == 600
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    7 kB\n")
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    assert memory.free_memory() == 7168
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
-    assert memory.free_memory() is None
+    monkeypatch.setattr(torch_setup, "_MEMINFO", tmp_path / "meminfo")
+    assert torch_setup.free_memory() == 7168
+    monkeypatch.setattr(torch_setup, "_MEMINFO", tmp_path / "none")
+    assert torch_setup.free_memory() is None

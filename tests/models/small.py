@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.models.backbones import Backbone, BackboneInfo, norm_layers
+from cl_cnaps.models.backbones import Backbone, norm_layers
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, ModelName, make_model
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.film import Film
+from cl_cnaps.models.networks import BackboneInfo
 
 
 class TwoLayers(nn.Module):

@@ -11,9 +11,9 @@ from models.small import SmallTask, small_backbone, small_model, small_task
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import estimate, mahalanobis_logits, refine, support_statistics
+from cl_cnaps.models.adaptation import GaussianHead, LinearHead
 from cl_cnaps.models.cnaps import MODELS, CnapsConfig, CnapsModel, ModelName, SimpleCnaps, make_model
 from cl_cnaps.models.encoders import SetEncoderConfig
-from cl_cnaps.models.heads import GaussianHead, LinearHead
 
 EVERY = pytest.mark.parametrize("name", list(MODELS))
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from cl_cnaps.gaussian import refine
+from cl_cnaps.models.adaptation import GaussianHead, LinearHead
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import Film, modulated_forward
-from cl_cnaps.models.heads import GaussianHead, LinearHead
 from cl_cnaps.models.released import import_checkpoint
 
 LABELS = torch.arange(5).repeat_interleave(torch.tensor([1, 2, 3, 5, 9]))

@@ -10,8 +10,8 @@ from statistics import fmean
 import pytest
 import torch
 
+from cl_cnaps.models.adaptation import COLUMNS, film_distance
 from cl_cnaps.models.loading import load_model
-from cl_cnaps.models.modulations import COLUMNS, film_distance
 from cl_cnaps.models.weights import describe, shipped_root
 from cl_cnaps.training.recipe import HELD_OUT, read_recipe
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from training.small import Silence, one_process
 
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.models.backbones import Backbone, BackboneInfo, norm_layers
+from cl_cnaps.models.backbones import Backbone, norm_layers
 from cl_cnaps.models.cnaps import CnapsConfig, make_model
 from cl_cnaps.models.encoders import SetEncoderConfig
+from cl_cnaps.models.networks import BackboneInfo
 from cl_cnaps.training.metatrain import MetaTraining
 from cl_cnaps.training.recipe import parse_recipe
 from cl_cnaps.training.task_data import open_data
