@@ -18,7 +18,12 @@ from cl_cnaps.models.cnaps import CnapsModel
 
 
 class CnapsLearner:
-    """Learns the tasks of a stream through Avalanche, and answers through the strategy's evaluator."""
+    """Learns the tasks of a stream through Avalanche, and answers through the strategy's evaluator.
+
+    With `batch` it learns online: each task comes in batches of so many images, in an order drawn from `seed`, and each
+    image is seen once. The encoding `first` needs the whole first task, whose batches are held until it is complete;
+    the other encodings take a batch for a task.
+    """
 
     def __init__(
         self,
@@ -31,12 +36,20 @@ class CnapsLearner:
         *,
         memory_rank: int | None = None,
         shortlist: int | None = None,
+        batch: int | None = None,
+        seed: int = 0,
     ) -> None:
         from avalanche.training.plugins import EvaluationPlugin
 
         self._stream = stream
         with quiet_avalanche():
-            self._benchmark = avalanche_benchmark(stream)
+            held = encoding == "first" and model.config.adaptation == "film"
+            self._parts = [
+                _batches(len(task.support_labels), None if held and t == 0 else batch, seed + t)
+                for t, task in enumerate(stream.tasks)
+            ]
+            self._benchmark = avalanche_benchmark(stream, self._parts)
+            tests = self._benchmark.test_stream
             self._strategy = STRATEGIES[model.name](
                 model=model,
                 encoding=encoding,
@@ -46,7 +59,7 @@ class CnapsLearner:
                 class_ids="shared",
                 head="multi",  # of what is shown to plugins, of which there are none: the cheaper one
                 device=model.device,
-                query_stream=self._benchmark.test_stream,
+                query_stream=[tests[t] for t, parts in enumerate(self._parts) for _ in parts],
                 query_scope=query_scope,
                 evaluator=EvaluationPlugin(),
             )
@@ -62,7 +75,9 @@ class CnapsLearner:
                 f"{learned} of {len(tasks)} tasks have been learned; task {step} is not the next"
             )
         with quiet_avalanche():
-            self._strategy.train(self._benchmark.train_stream[step], eval_streams=[])
+            start = sum(map(len, self._parts[:step]))
+            experiences = self._benchmark.train_stream[start : start + len(self._parts[step])]
+            self._strategy.train(experiences, eval_streams=[])
         self._queries.append(QuerySet.of(tasks[step].query_images, [step]))
 
     def predict(self, task: int, head: Head) -> Tensor:
@@ -89,3 +104,11 @@ class CnapsLearner:
     def memory_bytes(self) -> int:
         """Class statistics and the encoding."""
         return self.cnaps.memory_bytes()
+
+
+def _batches(images: int, size: int | None, seed: int) -> list[Tensor]:
+    """The numbers of a task's images: all in order, or in batches in random order."""
+    if size is None:
+        return [torch.arange(images)]
+    order = torch.randperm(images, generator=torch.Generator().manual_seed(seed))
+    return list(torch.split(order, size))

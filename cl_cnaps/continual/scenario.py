@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline, with_task_labels
 from avalanche.benchmarks.utils import DataAttribute, TaskLabels
 from avalanche.benchmarks.utils.classification_dataset import TaskAwareClassificationDataset
@@ -14,12 +15,21 @@ from torch.utils.data import TensorDataset
 from cl_cnaps.continual.stream import Stream
 
 
-def avalanche_benchmark(stream: Stream) -> Any:
-    """An Avalanche scenario with `train_stream` (support images) and `test_stream` (queries); task t is labelled t."""
-    return _benchmark(
-        train=[_dataset(task.support_images, task.support_labels, t) for t, task in enumerate(stream.tasks)],
-        test=[_dataset(task.query_images, task.query_labels, t) for t, task in enumerate(stream.tasks)],
-    )
+def avalanche_benchmark(stream: Stream, parts: Sequence[Sequence[Tensor]] | None = None) -> Any:
+    """Return an Avalanche scenario with `train_stream` (support images) and `test_stream` (queries).
+
+    Args:
+        stream: task t gets the task label t.
+        parts: for every task, the images of each of its training experiences; all of them in one if not given.
+    """
+    parts = parts or [[torch.arange(len(task.support_labels))] for task in stream.tasks]
+    train = [
+        _dataset(task.support_images[part], task.support_labels[part], t)
+        for t, task in enumerate(stream.tasks)
+        for part in parts[t]
+    ]
+    test = [_dataset(task.query_images, task.query_labels, t) for t, task in enumerate(stream.tasks)]
+    return _benchmark(train=train, test=test)
 
 
 def training_experiences(inputs: Sequence[Tensor], labels: Sequence[Tensor]) -> Any:

@@ -255,6 +255,12 @@ class StreamOptions(ModelOptions):
     repeat: int = option(
         "Earlier classes that come back in every later task, with new images.", default=0, type=int, least=0
     )
+    batch: int | None = option(
+        "Online: learn each task in batches of so many images, each seen once.",
+        type=int,
+        least=1,
+        shown="whole tasks",
+    )
     lists: str | None = option(
         "fscil-*: folder of the published image lists (session_2.txt, ...).", metavar="FOLDER"
     )

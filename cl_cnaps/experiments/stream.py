@@ -14,7 +14,7 @@ import numpy as np
 
 from cl_cnaps.continual.baselines import BASELINES, Inputs, make_baseline
 from cl_cnaps.continual.baselines.learner import quiet_avalanche
-from cl_cnaps.continual.baselines.settings import FirstSessionSettings
+from cl_cnaps.continual.baselines.settings import FirstSessionSettings, NetworkSettings
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, open_sources, plan_stream
 from cl_cnaps.continual.class_order import read_class_order
 from cl_cnaps.continual.protocol import RunResult, run_stream
@@ -290,7 +290,7 @@ class Makers:
         with quiet_avalanche():
             from cl_cnaps.continual.cnaps_learner import CnapsLearner
 
-        def learner(stream: Stream, _run: int) -> Learner:
+        def learner(stream: Stream, run: int) -> Learner:
             assert config.encoding is not None
             return CnapsLearner(
                 stream,
@@ -301,6 +301,8 @@ class Makers:
                 store,
                 memory_rank=config.memory_rank,
                 shortlist=config.shortlist,
+                batch=config.batch,
+                seed=(config.seed * 1_000_003 + run) * len(stream.tasks),
             )
 
         store = self._store(model)
@@ -310,7 +312,7 @@ class Makers:
             "covariance": covariance,
             "model_config": model.config.as_json(),
         }
-        for name in ("memory_rank", "shortlist"):
+        for name in ("memory_rank", "shortlist", "batch"):
             if (number := getattr(config, name)) is not None:
                 settings[name] = number
         if model.config.refines:
@@ -344,10 +346,13 @@ class Makers:
                     else cnaps_features(model, store)
                 )
                 features = make(first.support_images, first.support_labels)
-            return make_baseline(name, stream, on=on, features=features, seed=seed, device=model.device)
+            return make_baseline(
+                name, stream, on=on, features=features, seed=seed, device=model.device, **online
+            )
 
         store = self._store(model) if on == "features" else None
-        settings = {"encoding": None, "baseline_on": on, "baseline": asdict(info.defaults)}
+        online = {} if config.batch is None else {"epochs": 1, "batch_size": config.batch}
+        settings = {"encoding": None, "baseline_on": on, "baseline": {**asdict(info.defaults), **online}}
         maker = _made(loaded, learner, settings, dict.fromkeys(SETTINGS))
         if on == "features":
             return maker
@@ -478,6 +483,12 @@ def _not_for_baseline(config: StreamOptions, name: str) -> dict[str, str]:
     for option in ("memory_rank", "shortlist"):
         if getattr(config, option) is not None:
             found[option] = f"--memory-rank and --shortlist are for CNAPS models, not for the baseline {name}"
+    if config.batch is not None and (
+        not isinstance(BASELINES[name].defaults, NetworkSettings) or name == "joint"
+    ):
+        found["batch"] = (
+            f"--batch is for CNAPS models and networks that train on the stream; {name} learns whole tasks"
+        )
     if config.baseline_on not in (None, *inputs):
         found["baseline_on"] = (
             f"the baseline {name} does not run on {config.baseline_on}, only on {' and '.join(inputs)}"
