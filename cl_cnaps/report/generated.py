@@ -6,14 +6,14 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end generated -->`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, PAPER_BENCHMARKS
+from cl_cnaps.names import ABLATIONS, BENCHMARKS, CNAPS_MODELS, PAPER_BENCHMARKS
 from cl_cnaps.records.reading import read_results
-from cl_cnaps.records.record import records_under
+from cl_cnaps.records.record import record_name, records_under
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
@@ -142,10 +142,44 @@ def active_part(source: str) -> Callable[[Path], str]:
     return part
 
 
+def stream_part(benchmarks: Sequence[str], recipe: str) -> Callable[[Path], str]:
+    """The tables of some benchmarks: all models of each, compared with the first."""
+
+    def part(results: Path) -> str:
+        parts: list[str] = []
+        for benchmark in benchmarks:
+            records = records_under(results / "stream" / record_name(benchmark))
+            views = sorted(map(StreamView, records), key=lambda view: row_order(view.rows[0]))
+            if views:
+                parts += map(markdown_table, StreamView.tables(StreamView.compared(views)))
+        command = f"cl-cnaps sweep benchmarks/streams/{recipe}.toml --out results"
+        return "\n".join(parts) or f"Not measured yet: `{command}` makes the records."
+
+    return part
+
+
+def domains_part(results: Path) -> str:
+    """The tables of mixed domains, and the best encoding of each model in words."""
+    tables = stream_part(("mixed-domains",), "mixed-domains")(results)
+    best: dict[str, tuple[float, str]] = {}
+    for record in records_under(results / "stream" / "mixed-domains"):
+        for row in record.summary["rows"]:
+            if row["head"] == "single" and row["encoding"] and row["adaptation"] == "film":
+                found = (row["final_accuracy"]["mean"], row["encoding"])
+                best[row["model"]] = max(best.get(row["model"], found), found)
+    said = [f"{model_name(name)}: {encoding}, {percent(mean)} %" for name, (mean, encoding) in best.items()]
+    return tables + (f"\nThe best encoding on mixed domains, single head: {'; '.join(said)}." if said else "")
+
+
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "front-table": front_table,
     "findings": findings_part,
     "continual-table": continual_table,
+    "fscil-tables": stream_part([name for name in BENCHMARKS if name.startswith("fscil-")], "fscil"),
+    "domains-tables": domains_part,
+    "class-incremental-tables": stream_part(
+        [f"cifar100:B{base}-Inc10" for base in (0, 50)], "class-incremental"
+    ),
     "few-shot-tables": few_shot_tables,
     **{f"ablation-{which}": ablation_part(which) for which in ABLATIONS},
     **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},

@@ -104,6 +104,10 @@ _FSCIL = ("images", "base", "novel", "harmonic", "seconds", "memory")
 """Of few-shot class-incremental streams; the drop stands in the table of sessions."""
 
 
+_IMAGES = ("benchmark", "tasks", "data_digest", "seed", "runs", "shots", "shots_by_task", "queries", "listed")
+"""What decides which images a run has."""
+
+
 def measured(row: Mapping[str, Any], name: str) -> tuple[float | None, float | None]:
     """Return a measure of a row and half of its interval; None where there is none."""
     key = NAMES[name]
@@ -155,11 +159,12 @@ class StreamView(View):
         return [{**row, "difference": self._difference(row)} for row in rows]
 
     def _difference(self, row: Row) -> Row | None:
-        """The final accuracy minus that of the first model, run by run on the same images; None for itself."""
+        """The final accuracy minus that of the first model, run by run; None for itself, or on other images."""
         assert self.first is not None
-        if self.path == self.first.path:
+        other = next((one for one in self.first.rows if one["head"] == row["head"]), None)
+        mine, theirs = ({key: one.record.config.get(key) for key in _IMAGES} for one in (self, self.first))
+        if self.path == self.first.path or other is None or mine != theirs:
             return None
-        (other,) = (one for one in self.first.rows if one["head"] == row["head"])
         gaps = np.subtract(row["final_accuracy"]["per_run"], other["final_accuracy"]["per_run"])
         gap = estimate(gaps)
         return {"to": row_name(other), "mean": gap.mean, "ci95": gap.ci95}

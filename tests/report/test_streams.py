@@ -13,6 +13,8 @@ from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.experiments.stream import stream_row
 from cl_cnaps.metrics.continual import summarise
 from cl_cnaps.records.record import write_record
+from cl_cnaps.report.generated import TABLES
+from cl_cnaps.report.labels import percent
 from cl_cnaps.report.stream import StreamView
 
 
@@ -78,3 +80,35 @@ def test_records_are_found_each_once(tmp_path: Path) -> None:
         StreamView.under([other.path])
     with pytest.raises(BadInputError, match="is a record of 'active'"):
         StreamView.read(other.path)
+
+
+def test_generated_tables_of_sessions_and_domains_say_what_the_records_hold(tmp_path: Path) -> None:
+    assert "Not measured yet: `cl-cnaps sweep benchmarks/streams/fscil.toml" in TABLES["fscil-tables"](
+        tmp_path
+    )
+    assert "mixed-domains.toml" in TABLES["domains-tables"](tmp_path)
+    for model in ("ncm", "lda"):
+        stream_record(tmp_path, 4, benchmark="fscil-cub", model=model, encoding=None, heads=["single"])
+    text = TABLES["fscil-tables"](tmp_path)
+    assert "| model | accuracy over images after session, %, 0 |" in text
+    assert "performance drop, points" in text
+    made = [
+        stream_record(tmp_path, 3, benchmark="mixed-domains", adaptation="film", encoding=encoding, runs=runs)
+        for runs, encoding in ((2, "first"), (3, "moving"))
+    ]
+    finals = {view.rows[0]["encoding"]: view.rows[1]["final_accuracy"]["mean"] for view in made}
+    best = max(finals, key=lambda encoding: finals[encoding])
+    said = f"single head: Simple CNAPS: {best}, {percent(finals[best])} %."
+    assert said in TABLES["domains-tables"](tmp_path)
+
+
+def test_records_of_other_images_are_not_compared(tmp_path: Path) -> None:
+    first, other, same = StreamView.compared(
+        [
+            stream_record(tmp_path),
+            stream_record(tmp_path, seed=1, model="ncm", encoding=None),
+            stream_record(tmp_path, model="lda", encoding=None),
+        ]
+    )
+    assert [view.rows[0]["difference"] for view in (first, other)] == [None, None]
+    assert same.rows[0]["difference"]["to"] == "Simple CNAPS, frozen features"
