@@ -21,7 +21,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from cl_cnaps.data.atomic import partial_file, write_text
+from cl_cnaps.data.atomic import partial_file
 from cl_cnaps.paths import cache_root
 
 _log = logging.getLogger(__name__)
@@ -42,22 +42,12 @@ def remembered(path: Path, signature: str | None, work_out: Callable[[], str]) -
     """
     if signature is None:
         return work_out()
-    note = digests_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
-    try:
-        known = json.loads(note.read_text())
-        if known["checksum"] != digest_of([known["signature"], known["digest"]]):
-            raise ValueError("its checksum is wrong")
-        if known["signature"] == signature:
-            return str(known["digest"])
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        _log.warning("%s does not fit (%s): it is made again", note, error)
+    note = digests_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.rows"
+    known = read_array(note, signature, may_change=True)
+    if known is not None:
+        return known.tobytes().hex()
     digest = work_out()
-    known = {"signature": signature, "digest": digest, "checksum": digest_of([signature, digest])}
-    with suppress(OSError):  # only time is lost where the cache cannot be written
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_text(note, json.dumps({"path": str(path), **known}))
+    keep_array(note, signature, np.frombuffer(bytes.fromhex(digest), np.uint8))
     return digest
 
 
@@ -80,6 +70,10 @@ class DamagedRowsError(Exception):
     """A row is not what was written; the file was removed, to be made again."""
 
 
+class OtherKeyError(ValueError):
+    """A file is whole and was written for another key."""
+
+
 class RowFile:
     """The rows of one file; usable after a fork, and from several threads."""
 
@@ -94,7 +88,7 @@ class RowFile:
             raise ValueError("its header is damaged")
         header = json.loads(start[4:])
         if (header["form"], header["key"]) != (_FORM, key):
-            raise ValueError("it was made for something else")
+            raise OtherKeyError("it was made for something else")
         self.shape: tuple[int, ...] = tuple(header["shape"])
         self.dtype = np.dtype(header["dtype"])
         self._row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
@@ -121,11 +115,18 @@ class RowFile:
         return os.pread(self._file.fileno(), size, offset)
 
 
-def open_rows(path: Path, key: str) -> RowFile | None:
-    """Open the rows that were written for `key`; None if there are none. A file that does not fit is removed."""
+def open_rows(path: Path, key: str, *, may_change: bool = False) -> RowFile | None:
+    """Open the rows that were written for `key`; None if there are none. A file that does not fit is removed.
+
+    Where a key `may_change` under the same name, that is no damage, and no line is logged.
+    """
     try:
         return RowFile(path, key)
     except FileNotFoundError:
+        return None
+    except OtherKeyError as error:
+        if not may_change:
+            _discard(path, str(error))
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         _discard(path, str(error))
@@ -164,9 +165,9 @@ def new_rows(
         file.write(_checksum(text).to_bytes(4, "little") + text)
 
 
-def read_array(path: Path, key: str) -> np.ndarray | None:
+def read_array(path: Path, key: str, *, may_change: bool = False) -> np.ndarray | None:
     """Return a whole array that was kept for `key`; None if there is none or it is damaged."""
-    rows = open_rows(path, key)
+    rows = open_rows(path, key, may_change=may_change)
     try:
         return None if rows is None else rows.read(np.zeros(1, np.int64))[0]
     except DamagedRowsError:

@@ -1,8 +1,8 @@
 """Characters drawn with the fonts that matplotlib ships: an Omniglot that every installation can make.
 
 Alphabets are Unicode blocks, and no script is in two splits. Which characters are classes is listed in glyphs.json,
-which `glyph_choice` makes: digits and look-alikes are not among them. Image i of a class is a pure function of
-(VERSION, class, i): a face of the class's, and its size, shift, turn and thickness.
+which `benchmarks/glyph_choice.py` makes: digits and look-alikes are not among them. Image i of a class is a pure
+function of (VERSION, class, i): a face of the class's, and its size, shift, turn and thickness.
 """
 
 from __future__ import annotations

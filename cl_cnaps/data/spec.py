@@ -19,7 +19,7 @@ import numpy as np
 
 from cl_cnaps.data.atomic import write_text
 from cl_cnaps.data.folders import plain
-from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, pruned, spanned
+from cl_cnaps.data.wordnet import Graph, Synset, class_graph, images_below, leaves, pruned
 from cl_cnaps.errors import BadInputError, foreign
 from cl_cnaps.paths import read_json
 
@@ -125,15 +125,6 @@ def parse_spec(document: Mapping[str, Any]) -> DatasetSpec:
         twice = next(name for name in spec.class_names if spec.class_names.count(name) > 1)
         keys.fail("class_names", f"has the name {twice!r} twice")
     return spec
-
-
-def read_leaf_images(file: Path) -> dict[str, int]:
-    """Number of images of each ILSVRC class, by WordNet id (`ilsvrc_2012_num_leaf_images.json`)."""
-    content = _read_object(file)
-    try:
-        return {leaf: _Keys(content).count(leaf, value) for leaf, value in content.items()}
-    except BadInputError as error:
-        raise BadInputError(f"{file}: {error}") from None
 
 
 def _read_object(file: Path) -> dict[str, Any]:
@@ -285,7 +276,7 @@ def _graph(keys: _Keys, key: str, nodes: object) -> Graph:
         parent, child = min(down ^ up)
         keys.fail(key, f"has an edge {parent} -> {child} that only one of the two nodes names")
     try:
-        spanned(tuple(graph.values()))  # raises unless every child is there and none is its own ancestor
+        class_graph(tuple(graph.values()))  # raises unless every child is there and none is its own ancestor
     except BadInputError as error:
         keys.fail(key, f"is no hierarchy: {error}")
     return tuple(graph.values())

@@ -2,12 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from cl_cnaps.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class ClassGraph:
+    """A directed acyclic graph of concepts and classes: every node with its children; classes are leaves.
+
+    A node may have several parents, so a leaf may be reached in several ways; it is spanned once.
+    """
+
+    children: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        for node, children in self.children.items():
+            for child in children:
+                if child not in self.children:
+                    raise BadInputError(f"node {node!r} has a child {child!r} that is not in the graph")
+            if len(set(children)) != len(children):
+                raise BadInputError(f"node {node!r} names a child twice")
+        try:
+            self._children_first  # noqa: B018  (a cycle is found now, not at the first episode)
+        except CycleError as error:
+            raise BadInputError(f"the graph has a cycle: {' -> '.join(error.args[1])}") from None
+
+    @cached_property
+    def _children_first(self) -> tuple[str, ...]:
+        return tuple(TopologicalSorter(self.children).static_order())
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """The classes, sorted."""
+        return tuple(sorted(node for node, children in self.children.items() if not children))
+
+    @cached_property
+    def spans(self) -> Mapping[str, tuple[str, ...]]:
+        """The leaves below each internal node, sorted; nodes too, so that a draw by position is stable."""
+        reached: dict[str, frozenset[str]] = {}
+        for node in self._children_first:
+            below = self.children[node]
+            reached[node] = (
+                frozenset().union(*(reached[child] for child in below)) if below else frozenset([node])
+            )
+        return {node: tuple(sorted(reached[node])) for node in sorted(reached) if self.children[node]}
+
+    def eligible(self, min_leaves: int, max_leaves: int) -> Mapping[str, tuple[str, ...]]:
+        """The internal nodes that span between `min_leaves` and `max_leaves` leaves, with those leaves."""
+        return {node: span for node, span in self.spans.items() if min_leaves <= len(span) <= max_leaves}
+
+    def restricted(self, leaves: Collection[str]) -> ClassGraph:
+        """The graph over some of the leaves, built as the benchmark builds its own from the classes it has.
+
+        Nodes that reach none of the leaves go. A node left with one child is replaced by that child in all
+        its parents: it would stand for the same classes and make them twice as likely to be picked.
+        """
+        unknown = sorted(set(leaves) - set(self.leaves))
+        if unknown:
+            raise BadInputError(
+                f"{len(unknown)} classes are not leaves of the graph, the first: {unknown[0]!r}"
+            )
+        kept: dict[str, tuple[str, ...]] = {leaf: () for leaf in self.leaves if leaf in set(leaves)}
+        stands_for: dict[str, str] = {leaf: leaf for leaf in kept}
+        for node in self._children_first:
+            # dict.fromkeys: children that shrank to the same node count once.
+            below = tuple(dict.fromkeys(stands_for[c] for c in self.children[node] if c in stands_for))
+            if len(below) == 1:
+                stands_for[node] = below[0]
+            elif below:
+                stands_for[node] = node
+                kept[node] = below
+        return ClassGraph(kept)
 
 
 @dataclass(frozen=True)
@@ -42,56 +112,37 @@ def leaves(graph: Graph) -> list[str]:
     return [node.wn_id for node in graph if not node.children]
 
 
-def spanned(graph: Graph) -> dict[str, frozenset[str]]:
-    """Node id -> the leaves it spans; a leaf spans itself."""
-    children = {node.wn_id: node.children for node in graph}
-    try:
-        order = list(TopologicalSorter(children).static_order())  # children come before their parents
-    except CycleError as error:
-        raise BadInputError(f"the graph runs in a circle: {' - '.join(error.args[1])}") from None
-    unknown = [wn_id for wn_id in order if wn_id not in children]
-    if unknown:
-        raise BadInputError(f"the graph has no node {unknown[0]}, which is a child of another")
-    found: dict[str, frozenset[str]] = {}
-    for wn_id in order:
-        below = (found[child] for child in children[wn_id])
-        found[wn_id] = frozenset().union(*below) if children[wn_id] else frozenset({wn_id})
-    return {node.wn_id: found[node.wn_id] for node in graph}
+def class_graph(graph: Graph) -> ClassGraph:
+    """The graph by ids alone."""
+    return ClassGraph({node.wn_id: node.children for node in graph})
 
 
 def images_below(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Node id -> number of images of the leaves it spans."""
-    return {wn_id: sum(sizes[leaf] for leaf in span) for wn_id, span in spanned(graph).items()}
+    """Node id -> number of images of the leaves it spans; a leaf spans itself."""
+    spans = class_graph(graph).spans
+    return {node.wn_id: sum(sizes[leaf] for leaf in spans.get(node.wn_id, (node.wn_id,))) for node in graph}
 
 
 def pruned(graph: Graph, kept: Collection[str]) -> Graph:
-    """The graph over some of its leaves, as Meta-Dataset builds graphs: no node has no leaf or one child.
+    """The graph over some of its leaves; see `ClassGraph.restricted`."""
+    whole = class_graph(graph)
+    children = whole.restricted(set(whole.leaves) & set(kept)).children
+    parents = {node.wn_id: node.parents for node in graph}
 
-    A node that is left with one child spans what the child spans, so the child takes its place.
-    """
-    spans = spanned(graph)
-    kept = frozenset(kept)
-    nodes = {node.wn_id: node for node in graph if spans[node.wn_id] & kept}
-    for wn_id, node in nodes.items():
-        nodes[wn_id] = replace(
+    def remaining(wn_id: str) -> Iterator[str]:
+        """A parent, or in the place of one that is gone its own."""
+        if wn_id in children:
+            yield wn_id
+        else:
+            for parent in parents[wn_id]:
+                yield from remaining(parent)
+
+    return tuple(
+        replace(
             node,
-            children=tuple(child for child in node.children if child in nodes),
-            parents=tuple(parent for parent in node.parents if parent in nodes),
+            children=children[node.wn_id],
+            parents=tuple(dict.fromkeys(p for parent in node.parents for p in remaining(parent))),
         )
-    while single := next((node for node in nodes.values() if len(node.children) == 1), None):
-        (child,) = single.children
-        del nodes[single.wn_id]
-        for parent in single.parents:
-            nodes[parent] = replace(
-                nodes[parent], children=_replaced(nodes[parent].children, single.wn_id, (child,))
-            )
-        nodes[child] = replace(
-            nodes[child], parents=_replaced(nodes[child].parents, single.wn_id, single.parents)
-        )
-    return tuple(nodes[wn_id] for wn_id in nodes)
-
-
-def _replaced(names: tuple[str, ...], old: str, new: tuple[str, ...]) -> tuple[str, ...]:
-    """`names` with `new` in the place of `old`, each once."""
-    longer = [name for entry in names for name in (new if entry == old else (entry,))]
-    return tuple(dict.fromkeys(longer))
+        for node in graph
+        if node.wn_id in children
+    )

@@ -1,5 +1,6 @@
 """Few-shot tasks: how they are described and sampled."""
 
+from cl_cnaps.data.wordnet import ClassGraph
 from cl_cnaps.episodes.episode import Episode, episodes_digest
 from cl_cnaps.episodes.rules import MetaDatasetConfig, VariableConfig
 from cl_cnaps.episodes.samplers import (
@@ -10,7 +11,7 @@ from cl_cnaps.episodes.samplers import (
     MixtureSampler,
     VariableSampler,
 )
-from cl_cnaps.episodes.spec import ClassGraph, ClassTable, DatasetSpec, SplitSpec, read_spec
+from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec, read_spec
 
 __all__ = [
     "ClassGraph",

@@ -2,84 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from operator import index
 from pathlib import Path
 
 from cl_cnaps.data import spec as files
+from cl_cnaps.data.wordnet import ClassGraph
 from cl_cnaps.errors import BadInputError
-
-
-@dataclass(frozen=True)
-class ClassGraph:
-    """A directed acyclic graph of concepts and classes: every node with its children; classes are leaves.
-
-    A node may have several parents, so a leaf may be reached in several ways; it is spanned once.
-    """
-
-    children: Mapping[str, tuple[str, ...]]
-
-    def __post_init__(self) -> None:
-        for node, children in self.children.items():
-            for child in children:
-                if child not in self.children:
-                    raise BadInputError(f"node {node!r} has a child {child!r} that is not in the graph")
-            if len(set(children)) != len(children):
-                raise BadInputError(f"node {node!r} names a child twice")
-        try:
-            self._children_first  # noqa: B018  (a cycle is found now, not at the first episode)
-        except CycleError as error:
-            raise BadInputError(f"the graph has a cycle: {' -> '.join(error.args[1])}") from None
-
-    @cached_property
-    def _children_first(self) -> tuple[str, ...]:
-        return tuple(TopologicalSorter(self.children).static_order())
-
-    @cached_property
-    def leaves(self) -> tuple[str, ...]:
-        """The classes, sorted."""
-        return tuple(sorted(node for node, children in self.children.items() if not children))
-
-    @cached_property
-    def spans(self) -> Mapping[str, tuple[str, ...]]:
-        """The leaves below each internal node, sorted; nodes too, so that a draw by position is stable."""
-        reached: dict[str, frozenset[str]] = {}
-        for node in self._children_first:
-            below = self.children[node]
-            reached[node] = (
-                frozenset().union(*(reached[child] for child in below)) if below else frozenset([node])
-            )
-        return {node: tuple(sorted(reached[node])) for node in sorted(reached) if self.children[node]}
-
-    def eligible(self, min_leaves: int, max_leaves: int) -> Mapping[str, tuple[str, ...]]:
-        """The internal nodes that span between `min_leaves` and `max_leaves` leaves, with those leaves."""
-        return {node: span for node, span in self.spans.items() if min_leaves <= len(span) <= max_leaves}
-
-    def restricted(self, leaves: Collection[str]) -> ClassGraph:
-        """The graph over some of the leaves, built as the benchmark builds its own from the classes it has.
-
-        Nodes that reach none of the leaves go. A node left with one child is replaced by that child in all
-        its parents: it would stand for the same classes and make them twice as likely to be picked.
-        """
-        unknown = sorted(set(leaves) - set(self.leaves))
-        if unknown:
-            raise BadInputError(
-                f"{len(unknown)} classes are not leaves of the graph, the first: {unknown[0]!r}"
-            )
-        kept: dict[str, tuple[str, ...]] = {leaf: () for leaf in self.leaves if leaf in set(leaves)}
-        stands_for: dict[str, str] = {leaf: leaf for leaf in kept}
-        for node in self._children_first:
-            # dict.fromkeys: children that shrank to the same node count once.
-            below = tuple(dict.fromkeys(stands_for[c] for c in self.children[node] if c in stands_for))
-            if len(below) == 1:
-                stands_for[node] = below[0]
-            elif below:
-                stands_for[node] = node
-                kept[node] = below
-        return ClassGraph(kept)
 
 
 @dataclass(frozen=True)
@@ -160,14 +90,6 @@ class DatasetSpec:
         if len({split.upper() for split in self.splits}) != len(self.splits):
             raise BadInputError(f"{self.name}: splits {list(self.splits)} differ only in case")
 
-    @classmethod
-    def of_tables(cls, name: str, tables: Mapping[str, Mapping[str, int]]) -> DatasetSpec:
-        """A data set without structure, from split -> class name -> number of images.
-
-        MNIST, CIFAR-10 and CIFAR-100 join Meta-Dataset's test sets so: one split TEST with all their classes.
-        """
-        return cls(name, {split: SplitSpec(ClassTable.of(sizes)) for split, sizes in tables.items()})
-
     def split(self, name: str) -> SplitSpec:
         """A split by its name, upper or lower case."""
         for known, split in self.splits.items():
@@ -175,44 +97,13 @@ class DatasetSpec:
                 return split
         raise BadInputError(f"{self.name} has no split {name!r}; it has {', '.join(self.splits) or 'none'}")
 
-    def restricted(self, sizes: Mapping[str, int]) -> DatasetSpec:
-        """The data set with only the classes that really have images, and with as many as they have.
 
-        A class that is not named, or has no image, is left out of its split; hierarchies shrink to what is
-        left. A name that no split has is an error.
-        """
-        known = {name for split in self.splits.values() for name in split.classes.names}
-        unknown = [name for name in sizes if name not in known]
-        if unknown:
-            raise BadInputError(
-                f"{self.name} has no class {unknown[0]!r} ({len(unknown)} of {len(sizes)} unknown)"
-            )
-        return DatasetSpec(self.name, {name: split.restricted(sizes) for name, split in self.splits.items()})
-
-
-def read_spec(file: Path, *, pool: str | None = None) -> DatasetSpec:
-    """The splits of a `dataset_spec.json`, with their alphabets or graphs.
-
-    Some data sets divide the images of each class into pools (`{class}_train.tfrecords` and
-    `{class}_test.tfrecords`); then `pool` says which one the sizes are of.
-    """
+def read_spec(file: Path) -> DatasetSpec:
+    """The splits of a `dataset_spec.json`, with their alphabets or graphs; pools of a class count together."""
     spec = files.read_spec(file)
-
-    def size(class_id: int) -> int:
-        images, label = spec.images_per_class[class_id], spec.class_names[class_id]
-        if isinstance(images, int):
-            if pool is None:
-                return images
-            raise BadInputError(
-                f"{file}: the images of {label!r} are not divided into pools, but {pool!r} was asked for"
-            )
-        if pool is None or pool not in images:
-            asked = "say which one" if pool is None else f"there is no {pool!r}"
-            raise BadInputError(f"{file}: the images of {label!r} are in pools {sorted(images)}; {asked}")
-        return images[pool]
-
     return DatasetSpec(
-        spec.name, {split: sampling_split(spec, split, spec.class_names, size) for split in files.SPLITS}
+        spec.name,
+        {split: sampling_split(spec, split, spec.class_names, spec.images) for split in files.SPLITS},
     )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.glyph_choice import choose
 from cl_cnaps.data import glyphs, open_source, packed
-from cl_cnaps.data.glyph_choice import choose
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.errors import MissingDataError
 

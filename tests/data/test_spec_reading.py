@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cl_cnaps.data.spec import read_leaf_images, read_spec
+from cl_cnaps.data.spec import read_spec
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 FLAT: dict[str, Any] = {
@@ -114,7 +114,7 @@ def test_a_broken_spec_is_refused_by_file_and_key(tmp_path, content, key, value,
 def test_a_cyclic_graph_is_refused_by_file_and_key(tmp_path):
     nodes = [_node("n1", ["n7"], ["n7"]), _node("n7", ["n1"], ["n1"])]
     with pytest.raises(
-        BadInputError, match=r"'split_subgraphs.TRAIN' is no hierarchy: the graph runs in a circle"
+        BadInputError, match=r"'split_subgraphs.TRAIN' is no hierarchy: the graph has a cycle"
     ):
         read_spec(write(tmp_path, changed(GRAPH, "split_subgraphs.TRAIN", nodes)))
 
@@ -127,9 +127,3 @@ def test_a_file_that_is_no_spec_is_refused_by_name(tmp_path):
     (tmp_path / "dataset_spec.json").write_bytes(b'{"name": ')
     with pytest.raises(BadInputError, match="not a JSON file"):
         read_spec(tmp_path / "dataset_spec.json")
-
-
-def test_leaf_images(tmp_path):
-    assert read_leaf_images(write(tmp_path, {"n1": 1300, "n2": 732})) == {"n1": 1300, "n2": 732}
-    with pytest.raises(BadInputError, match=r"'n2' is 1.5"):
-        read_leaf_images(write(tmp_path, {"n1": 1300, "n2": 1.5}))

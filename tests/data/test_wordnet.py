@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cl_cnaps.data import open_source
 from cl_cnaps.data.spec import read_spec
-from cl_cnaps.data.wordnet import Graph, Synset, images_below, leaves, pruned, spanned
+from cl_cnaps.data.wordnet import Graph, Synset, class_graph, images_below, leaves, pruned
 from cl_cnaps.errors import BadInputError
 
 TRAIN: Graph = tuple(map(Synset.from_json, GRAPH["split_subgraphs"]["TRAIN"]))
@@ -22,7 +22,7 @@ def edges(graph: Graph) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
 
 
 def test_spans_count_a_class_once_however_often_it_is_reached() -> None:
-    assert spanned(TRAIN)["animal"] == {"cat", "dog", "wolf"}
+    assert class_graph(TRAIN).spans["animal"] == ("cat", "dog", "wolf")
     assert images_below(TRAIN, {"cat": 1, "dog": 2, "wolf": 3, "hammer": 4, "saw": 5})["animal"] == 6
 
 
@@ -72,13 +72,13 @@ def test_a_pruned_graph_keeps_every_different_group_of_classes(graph: Graph, dat
     assert down == up
     assert set(leaves(result)) == kept
     assert all(len(node.children) != 1 for node in result)
-    groups = {span & kept for span in spanned(graph).values() if span & kept}
-    assert set(spanned(result).values()) == groups
+    groups = {frozenset(span) & kept for span in class_graph(graph).spans.values()}
+    assert set(map(frozenset, class_graph(result).spans.values())) == {one for one in groups if len(one) > 1}
 
 
 def test_a_child_that_is_not_there_is_named() -> None:
-    with pytest.raises(BadInputError, match="no node b"):
-        spanned((Synset("a", "", ("b",), ()),))
+    with pytest.raises(BadInputError, match="a child 'b' that is not in the graph"):
+        class_graph((Synset("a", "", ("b",), ()),))
 
 
 def test_mini_imagenet_keeps_the_part_of_the_official_graph_that_spans_it(

@@ -184,7 +184,7 @@ def test_fixed_shapes_that_are_no_task_are_refused(shape):
 
 
 def test_a_flat_spec_gives_the_episodes_of_the_variable_sampler():
-    spec = DatasetSpec.of_tables("digits", {"TEST": {str(d): 50 for d in range(10)}})
+    spec = DatasetSpec("digits", {"TEST": SplitSpec(ClassTable.of({str(d): 50 for d in range(10)}))})
     variable = VariableSampler("x", spec.split("TEST").classes, seed=2)
     meta = MetaDatasetSampler(spec, "test", seed=2)
     assert [meta.episode(i) for i in range(20)] == [variable.episode(i) for i in range(20)]

@@ -1,4 +1,4 @@
-"""Which characters are classes of `glyphs`: `python -m cl_cnaps.data.glyph_choice` writes glyphs.json anew."""
+"""Choose the characters that are classes of `glyphs`: `python -m benchmarks.glyph_choice` writes glyphs.json anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy.ndimage import distance_transform_edt  # type: ignore[import-untyped, unused-ignore]
 
+from cl_cnaps.data import glyphs
 from cl_cnaps.data.glyphs import FACES, faces_of, fitted
 
 # Alphabet, split, and the ends of its Unicode blocks. Of look-alikes the first listed is kept.
@@ -102,4 +103,4 @@ def _candidates(blocks: tuple[tuple[int, int], ...], letters: bool) -> Iterator[
 
 if __name__ == "__main__":
     text = json.dumps(choose(), ensure_ascii=False, indent=1)
-    Path(__file__).with_name("glyphs.json").write_text(text + "\n", encoding="utf-8")
+    Path(glyphs.__file__).with_name("glyphs.json").write_text(text + "\n", encoding="utf-8")
