@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cl_cnaps.episodes import DatasetSpec, MetaDatasetSampler, read_spec
-from cl_cnaps.untrusted import read_json
+from cl_cnaps.paths import read_json
 
 
 @pytest.mark.parametrize(
