@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
 from cl_cnaps.metrics.curves import RecallPoint, recall_points
-from cl_cnaps.metrics.intervals import Array, mean_difference
+from cl_cnaps.metrics.intervals import mean_difference
+from cl_cnaps.report.adaptation import modulation_notes, modulation_table
 from cl_cnaps.report.few_shot import SEEN_MARK, data_set_notes, data_set_words, paper_average, task_headline
 from cl_cnaps.report.labels import adaptation_words, count
 from cl_cnaps.report.paper import ablation_rows
@@ -184,39 +184,6 @@ class AblationView(View):
                 found.append(Difference(row["row"], row["title"], *overall, means))
         return found
 
-    def encodings(self) -> tuple[list[str], Array]:
-        """Return the title of the data set of each task whose encoding the record has, and the encodings T x 64."""
-        table = pd.DataFrame(self.record.table("encodings"))
-        titles = {one["data_set"]: data_set_words(one) for one in self.rows[0]["results"]}
-        numbers = table.drop(columns=["data_set", "episode"]).to_numpy(dtype=np.float64)
-        if not np.isfinite(numbers).all():
-            raise BadInputError(f"{self.path}: a task encoding is no finite number")
-        return [titles[name] for name in table["data_set"]], numbers
-
-    def film_distances(self) -> tuple[list[str], Array]:
-        """Return the titles of data sets, with no FiLM last, and how far their modulations are apart."""
-        table = self.record.table("film_distances")
-        titles = {one["data_set"]: data_set_words(one) for one in self.rows[0]["results"]}
-        names = list(dict.fromkeys(name for line in table for name in (line["first"], line["second"])))
-        apart = np.zeros((len(names), len(names)))
-        for line in table:
-            i, j = names.index(line["first"]), names.index(line["second"])
-            apart[i, j] = apart[j, i] = float(line["distance"])
-        if not np.isfinite(apart).all():
-            raise BadInputError(f"{self.path}: a distance is no finite number")
-        return [titles.get(name, "no FiLM") for name in names], apart
-
-    def film_ratio(self) -> tuple[float, float]:
-        """Return the mean distance of FiLM between data sets, and from no FiLM."""
-        _, apart = self.film_distances()
-        of_sets = apart[:-1, :-1][np.triu_indices(len(apart) - 1, k=1)]
-        return float(of_sets.mean()) if len(of_sets) else 0.0, float(apart[-1, :-1].mean())
-
-    @property
-    def has_encodings(self) -> bool:
-        """Whether the record has task encodings and distances of modulations."""
-        return all((self.path / f"{name}.csv").is_file() for name in ("encodings", "film_distances"))
-
     def notes(self, *, data_sets: bool = True) -> list[str]:
         """What a reader must know, most important first; what holds of each data set may be left out."""
         rows = self.rows
@@ -224,7 +191,7 @@ class AblationView(View):
         if rows[0]["adaptation"] == "none" and self.which in _FROZEN:
             said.append(_FROZEN[self.which])
         if self.which == "adaptation":
-            said += _modulations(self)
+            said += modulation_notes(self)
         if self.which == "metric":
             said.append(
                 "Root Riemannian decides as squared Mahalanobis does with the same weights; it differs in training. "
@@ -256,7 +223,7 @@ class AblationView(View):
         elif self.which == "queries":
             tables = [_queries(self)]
         elif self.which == "adaptation":
-            tables = [_by_data_set(self)]
+            tables = [modulation_table(self)]
         else:
             rows = self.printed_rows
             tables = [table for domain in _DOMAINS if (table := _domain(self, rows, domain)) is not None]
@@ -349,50 +316,6 @@ def _differences(view: AblationView, only: Sequence[str] | None = None) -> list[
     ]
     titles = ["mean", *sets.values()] if len(sets) > 1 else list(sets.values())
     return [_table(f"difference to {view.base} on the same tasks, points", titles, rows)]
-
-
-def _by_data_set(view: AblationView) -> Table:
-    """The modulations on each data set, and how far own is above each of the others on the same tasks."""
-    gaps = {one.row: one for one in view.differences()}
-    rows = {row["row"]: row for row in view.rows}
-    others = [key for key in rows if key in gaps]
-    lines = []
-    for place, one in enumerate(view.rows[0]["results"]):
-        cells = [row["results"][place]["accuracy"] for row in rows.values()]
-        means = [gaps[key].by_data_set[one["data_set"]] for key in others]
-        lines.append(
-            TableRow(
-                [
-                    words(data_set_words(one), view.href),
-                    *(accuracy(cell["mean"], cell["ci95"], view.href) for cell in cells),
-                    *(signed(-mean, half, view.href) for mean, half in means),
-                ]
-            )
-        )
-    if len(lines) > 1:
-        overall = [accuracy(row["averages"]["all"]["accuracy"], None, view.href) for row in rows.values()]
-        differences = [signed(-gaps[key].mean, gaps[key].half, view.href) for key in others]
-        lines.append(TableRow([words("mean"), *overall, *differences]))
-    columns = [Column(row["title"], chart=True) for row in rows.values()]
-    titles = [f"own - {rows[key]['title'].lower()}" for key in others]
-    return _table(
-        "accuracy, %, and what own FiLM brings on the same tasks, points", [*columns, *titles], lines
-    )
-
-
-def _modulations(view: AblationView) -> list[str]:
-    """What the columns are, and how far FiLM moves between data sets."""
-    said = [
-        "Own: FiLM from each task's encoding. Static: from one encoding, the mean of the training sources. Swapped: "
-        "from that of the training source farthest from the task. Frozen: no FiLM."
-    ]
-    if view.has_encodings:
-        between, moved = view.film_ratio()
-        said.append(
-            f"FiLM of data sets is {between:.3f} apart on average (root mean square over gammas and betas), and "
-            f"{moved:.3f} from no FiLM."
-        )
-    return said
 
 
 def _domain(view: AblationView, rows: Sequence[Row], domain: str) -> Table | None:

@@ -11,6 +11,7 @@ from report.site.made_up import ablation
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.adaptation import film_distances, film_ratio
 from cl_cnaps.report.generated import ablation_markdown
 from cl_cnaps.report.plots.ablation import distances_figure, draw_ablations, encodings_figure
 
@@ -59,10 +60,10 @@ def test_encodings_are_projected_on_what_varies_most_and_coloured_by_data_set(vi
 
 
 def test_distances_of_film_are_written_in_their_cells(view: AblationView) -> None:
-    names, apart = view.film_distances()
+    names, apart = film_distances(view)
     assert names == [*SETS, "no FiLM"]
     assert apart[0, 2] == pytest.approx(0.02)
-    assert view.film_ratio() == pytest.approx(((0.01 + 0.02 + 0.01) / 3, 0.09))
+    assert film_ratio(view) == pytest.approx(((0.01 + 0.02 + 0.01) / 3, 0.09))
     (axes,) = distances_figure(view).axes
     assert [text.get_text() for text in axes.texts][:4] == ["0.000", "0.010", "0.020", "0.100"]
 
@@ -81,4 +82,4 @@ def test_numbers_that_are_not_finite_are_refused(view: AblationView) -> None:
     path = view.path / "film_distances.csv"
     path.write_text(path.read_text().replace("0.01", "nan", 1))
     with pytest.raises(BadInputError, match="no finite number"):
-        view.film_distances()
+        film_distances(view)

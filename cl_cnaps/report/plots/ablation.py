@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from cl_cnaps.metrics.intervals import Array
 from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.adaptation import film_distances, film_ratio, has_encodings, task_encodings
 from cl_cnaps.report.plots.few_shot import queries_by_method, recall_by_method
 from cl_cnaps.report.plots.style import (
     FORMATS,
-    GRID,
     INK,
     MARKERS,
     OKABE_ITO,
@@ -24,6 +24,7 @@ from cl_cnaps.report.plots.style import (
     ink_on,
     line_legend,
     new_figure,
+    open_axes,
     save,
 )
 
@@ -43,14 +44,14 @@ def draw_ablations(
 
 def figures_of(record: AblationView) -> Mapping[str, Callable[[AblationView], Figure]]:
     """Return what an ablation's figures are called and how they are drawn; none where a table says it better."""
-    if record.which == "adaptation" and not record.has_encodings:
+    if record.which == "adaptation" and not has_encodings(record):
         return {}
     return _CHARTS.get(record.which, {})
 
 
 def encodings_figure(record: AblationView) -> Figure:
     """Task encodings in two dimensions (PCA), coloured by data set: tasks of one kind lie together if it is encoded."""
-    titles, encodings = record.encodings()
+    titles, encodings = task_encodings(record)
     centred = encodings - encodings.mean(axis=0)
     left, spread, _ = np.linalg.svd(centred, full_matrices=False)
     points = (left * spread)[:, :2]
@@ -74,16 +75,14 @@ def encodings_figure(record: AblationView) -> Figure:
         )
     for axis, part, set_label in ((0, share[:1], axes.set_xlabel), (1, share[1:2], axes.set_ylabel)):
         set_label(f"component {axis + 1} ({100 * float(part.sum()):.0f} % of the variance)")
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_axes(axes, "both")
     line_legend(figure, f"{len(titles) // len(names)} tasks of each data set")
     return figure
 
 
 def distances_figure(record: AblationView) -> Figure:
     """How far the FiLM of data sets are apart, and from no FiLM: the mean encoding of each gives its FiLM."""
-    names, apart = record.film_distances()
+    names, apart = film_distances(record)
     side = 0.52 * len(names)
     figure = new_figure(side + 2.9, side + 1.5, ["Distance of FiLM between data sets", record.shared[1]])
     axes = figure.subplots()
@@ -96,7 +95,7 @@ def distances_figure(record: AblationView) -> Figure:
         edge(len(names) - 1.5, color="white", linewidth=2.5)
     axes.tick_params(length=0, labelsize=SMALL_SIZE)
     axes.spines[:].set_visible(False)
-    between, moved = record.film_ratio()
+    between, moved = film_ratio(record)
     means = f"between data sets {between:.3f}, from no FiLM {moved:.3f} on average"
     figure.supxlabel(f"root mean square over gammas and betas; {means}", fontsize=SMALL_SIZE, color=INK)
     return figure

@@ -16,12 +16,13 @@ from cl_cnaps.report.active import FEATURES, ActiveView
 from cl_cnaps.report.labels import count, labels_and_title, method_name, shorten
 from cl_cnaps.report.plots.style import (
     FORMATS,
-    GRID,
     INK,
     PANEL_TITLE_SIZE,
     SMALL_SIZE,
+    band_line,
     chart_settings,
     new_figure,
+    open_axes,
     save,
     strategy_colours,
 )
@@ -80,10 +81,8 @@ def curve_figure(entries: Sequence[Row]) -> Figure:
 
 def _draw_curve(axes: Axes, entry: Row, colour: str, dash: tuple[float, tuple[float, ...]]) -> None:
     labels, mean = entry["labels"], 100 * np.array(entry["accuracy"]["mean"])
-    if entry["runs"] > 1:
-        half = 100 * np.array(entry["accuracy"]["ci95"])
-        axes.fill_between(labels, mean - half, mean + half, color=colour, alpha=0.13, linewidth=0)
-    axes.plot(labels, mean, color=colour, linestyle=dash, linewidth=1.6)
+    half = 100 * np.array(entry["accuracy"]["ci95"]) if entry["runs"] > 1 else None
+    band_line(axes, labels, mean, half, color=colour, linestyle=dash)
 
 
 def _dress(axes: Axes, title: str, low: float, high: float, *, labelled: bool) -> None:
@@ -93,9 +92,7 @@ def _dress(axes: Axes, title: str, low: float, high: float, *, labelled: bool) -
     axes.set_ylabel("accuracy, %" if labelled else "")
     axes.set_xlabel("labels")
     axes.set_title(title, fontsize=PANEL_TITLE_SIZE, color=INK)
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_axes(axes)
 
 
 def _range(entries: Sequence[Row]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,14 +23,15 @@ from cl_cnaps.report.labels import adaptation_words, count, labels_and_title, me
 from cl_cnaps.report.plots.style import (
     DASHES,
     FORMATS,
-    GRID,
     INK,
     MARKERS,
     OKABE_ITO,
     accuracy_axis,
+    band_line,
     chart_settings,
     line_legend,
     new_figure,
+    open_axes,
     save,
 )
 from cl_cnaps.report.view import Row
@@ -114,9 +116,7 @@ def _histogram(axes: Axes, counts: Mapping[int, int], what: str, of: str, colour
     axes.set_ylabel(f"number of {of}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_axes(axes)
 
 
 def varies_queries(record: FewShotView) -> bool:
@@ -147,23 +147,13 @@ def queries_by_method(title: Sequence[str], methods: Mapping[str, Sequence[Row]]
         mean = np.array([100 * entry["accuracy"]["mean"] for entry in entries])
         half = np.array([100 * (entry["accuracy"]["ci95"] or 0.0) for entry in entries])
         colour = OKABE_ITO[number % len(OKABE_ITO)]
-        axes.fill_between(queries, mean - half, mean + half, color=colour, alpha=0.13, linewidth=0)
-        axes.plot(
-            queries,
-            mean,
-            color=colour,
-            linestyle=DASHES[number // len(OKABE_ITO) % len(DASHES)],
-            marker=MARKERS[number % len(MARKERS)],
-            markersize=4.0,
-            linewidth=1.6,
-            label=label,
-        )
+        dash, marker = DASHES[number // len(OKABE_ITO) % len(DASHES)], MARKERS[number % len(MARKERS)]
+        look: dict[str, Any] = {"linestyle": dash, "marker": marker, "markersize": 4.0}
+        band_line(axes, queries, mean, half, band=0.13, color=colour, label=label, **look)
     axes.set_xticks(sorted({entry["queries"] for entries in methods.values() for entry in entries}))
     axes.set_xlabel("queries of each class")
     axes.set_ylabel("accuracy, %")
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_axes(axes)
     line_legend(figure, "band: 95 % over tasks")
     return figure
 
@@ -239,12 +229,12 @@ def _draw(axes: Axes, label: str, points: Sequence[RecallPoint], number: int, *,
     together = label == _TOGETHER
     colour = INK if together else OKABE_ITO[number % len(OKABE_ITO)]
     dash = "-" if together else DASHES[number // len(OKABE_ITO) % len(DASHES)]
-    if emphasised:
-        low, high = (recall - half).clip(0, 100), (recall + half).clip(0, 100)
-        axes.fill_between(shots, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(
+    band_line(
+        axes,
         shots,
         recall,
+        half if emphasised else None,
+        band=0.15,
         color=colour,
         linestyle=dash,
         marker=MARKERS[number % len(MARKERS)],

@@ -12,13 +12,13 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.names import PAPER_BENCHMARKS
 from cl_cnaps.report.plots.style import (
     FORMATS,
-    GRID,
     INK,
     OKABE_ITO,
     PANEL_TITLE_SIZE,
     SMALL_SIZE,
     chart_settings,
     new_figure,
+    open_axes,
     save,
 )
 from cl_cnaps.report.standings import short_standings
@@ -66,11 +66,10 @@ def models_figure(views: Sequence[StreamView]) -> Figure:
         axes.set_xticks(range(0, 101, 20))
         axes.set_yticks(range(len(labels)), labels)
         axes.set_ylim(len(labels) - 0.5, -0.5)
-        axes.grid(axis="x", color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
+        open_axes(axes, "x")
         axes.tick_params(axis="y", length=0, labelsize=SMALL_SIZE)
         axes.tick_params(axis="x", labelsize=SMALL_SIZE)
-        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["left"].set_visible(False)
     figure.legend(
         handles=[
             Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{head} head, {whose}", mfc=face)

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from cl_cnaps.data.atomic import write_bytes
+from cl_cnaps.metrics.intervals import Array
 from cl_cnaps.names import STRATEGIES
 
 INK = "#222222"
@@ -109,9 +110,24 @@ def accuracy_axis(axes: Axes, *, label: bool) -> None:
     axes.set_ylim(0, 100)
     axes.set_yticks(range(0, 101, 20))
     axes.set_ylabel("accuracy, %" if label else "")
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    open_axes(axes)
+
+
+def open_axes(axes: Axes, grid: Literal["x", "y", "both"] = "y") -> None:
+    """No box around the data, and faint lines behind it."""
+    axes.grid(axis=grid, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def band_line(
+    axes: Axes, x: Sequence[float], mean: Array, half: Array | None, *, band: float = 0.13, **look: Any
+) -> None:
+    """A line of accuracies in per cent with the band of their intervals."""
+    if half is not None:
+        low, high = (mean - half).clip(0, 100), (mean + half).clip(0, 100)
+        axes.fill_between(x, low, high, color=look["color"], alpha=band, linewidth=0)
+    axes.plot(x, mean, **({"linewidth": 1.6} | look))
 
 
 def line_legend(figure: Figure, title: str) -> None:
