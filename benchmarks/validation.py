@@ -29,7 +29,7 @@ from cl_cnaps.models.loading import load_model
 from cl_cnaps.torch_setup import set_up_torch
 from cl_cnaps.training.class_pools import ClassPool
 from cl_cnaps.training.recipe import read_recipe
-from cl_cnaps.training.task_data import open_data
+from cl_cnaps.training.tasks import open_data
 from cl_cnaps.training.validation import task_logits
 
 RECIPE = Path(__file__).parent / "training" / "simple-efficientnet-lite0.toml"

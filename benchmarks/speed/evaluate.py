@@ -18,7 +18,7 @@ from benchmarks.speed.timing import interleaved
 from cl_cnaps.data import Source
 from cl_cnaps.episodes import EpisodeSampler
 from cl_cnaps.few_shot.run import ScoreTasks, with_packed_images
-from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.loading import load_model

@@ -19,7 +19,7 @@ from cl_cnaps.episodes.episode_images import SPLIT
 from cl_cnaps.errors import MissingDataError
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
 from cl_cnaps.few_shot.run import with_packed_images
-from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import one_thread
 from cl_cnaps.models.loading import load_model
 

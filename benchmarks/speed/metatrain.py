@@ -37,9 +37,8 @@ from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
 from cl_cnaps.torch_setup import set_up_torch
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.step import train_step
-from cl_cnaps.training.task_data import Task
-from cl_cnaps.training.task_loss import add_gradient
+from cl_cnaps.training.step import add_gradient, train_step
+from cl_cnaps.training.tasks import Task
 
 WAY, IMAGES, SIDE = 20, 200, 84
 AT_ONCE = 32
@@ -115,7 +114,7 @@ class _RealTask:
 
     def __init__(self) -> None:
         from benchmarks.speed.loading import images_to_test
-        from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+        from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 
         self.model = a_model()
         self.tasks_of = images_to_test()

@@ -26,7 +26,7 @@ from cl_cnaps.models.loading import load_model
 from cl_cnaps.training import step as training_step
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.task_data import Task
+from cl_cnaps.training.tasks import Task
 
 TASKS = 4
 _TOLD = 4
@@ -74,7 +74,7 @@ def _of_the_stream(quick: bool) -> Iterator[Figure]:
 def _of_a_step(quick: bool) -> Iterator[Figure]:
     from benchmarks.speed.loading import images_to_test, task_images
     from cl_cnaps.few_shot.run import with_packed_images
-    from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+    from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 
     model = load_model("simple", device="cpu").model.train()
     size = model.backbone.info.image_size

@@ -97,12 +97,12 @@ def variation_ratio(candidates: Candidates) -> Tensor:
 def chosen_strategies(names: Sequence[str]) -> dict[str, Strategy]:
     """Strategies by their names; refuses names that are not known or come twice."""
     if not names:
-        raise BadInputError(f"no strategy was asked for; there are {', '.join(STRATEGIES)}")
+        raise BadInputError(f"no strategy was given; there are {', '.join(STRATEGIES)}")
     for name in names:
         if name not in STRATEGIES:
             raise BadInputError(f"unknown strategy {name!r}; there are {', '.join(STRATEGIES)}")
         if names.count(name) > 1:
-            raise BadInputError(f"the strategy {name!r} is asked for twice")
+            raise BadInputError(f"the strategy {name!r} is given twice")
     return {name: STRATEGIES[name] for name in names}
 
 

@@ -1,4 +1,8 @@
-"""Features of a run's images, given what is labelled: looked up where they never change, else embedded anew.
+"""What a learner of a run sees: labels that were given, pixels, and features under these labels.
+
+Images go by their numbers: those that may be labelled are 0, 1, ..., the first of them being labelled from the start;
+test images have numbers of their own. A learner gets numbers, pixels and the labels in `Labelled`. The other labels of
+the first kind are with the `Annotator`, those of test images with the `Scorer`, and neither hands them out.
 
 With adaptation every new label changes the task encoding, so FiLM and all features. That is the one cost of a round
 that cannot be shared: images are decoded once, into a packed file, and what the set encoder makes of an image is kept.
@@ -8,40 +12,108 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cl_cnaps.active.labelled import Labelled
-from cl_cnaps.active.pictures import Pictures
+from cl_cnaps.data import Source
+from cl_cnaps.data.source import empty_images
 from cl_cnaps.episodes.episode import IntArray
+from cl_cnaps.episodes.episode_images import SPLIT
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
 from cl_cnaps.models.film import Film, FoldedNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The images labelled so far, in the order in which they were, and their classes."""
+
+    numbers: IntArray
+    labels: IntArray
+
+    def __post_init__(self) -> None:
+        if self.numbers.shape != self.labels.shape or self.numbers.ndim != 1:
+            raise BadInputError(f"{len(self.numbers)} images have {len(self.labels)} labels")
+        if len(np.unique(self.numbers)) != len(self.numbers):
+            raise BadInputError("an image was labelled twice")
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def plus(self, more: Labelled) -> Labelled:
+        """These and more."""
+        return Labelled(
+            np.concatenate([self.numbers, more.numbers]), np.concatenate([self.labels, more.labels])
+        )
+
+    def others(self, count: int) -> IntArray:
+        """The numbers below `count` that are not labelled, ascending."""
+        unlabelled = np.ones(count, dtype=bool)
+        unlabelled[self.numbers] = False
+        return np.flatnonzero(unlabelled)
+
+
+class Annotator:
+    """Knows the classes of the images that may be labelled, and gives those that are requested."""
+
+    def __init__(self, labels: IntArray) -> None:
+        self._labels = labels
+
+    @property
+    def count(self) -> int:
+        """How many images there are, labelled or not."""
+        return len(self._labels)
+
+    def label(self, numbers: IntArray) -> Labelled:
+        """The classes of these images."""
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.count:
+            raise BadInputError(f"image numbers must be in 0..{self.count - 1}")
+        return Labelled(numbers, self._labels[numbers])
+
+
+class Scorer:
+    """Knows the classes of the test images, and gives nothing but how many predictions are right."""
+
+    def __init__(self, labels: IntArray) -> None:
+        self._labels = labels
+
+    def accuracy(self, predictions: IntArray) -> float:
+        """The share of test images whose predicted class is theirs."""
+        if predictions.shape != self._labels.shape:
+            raise BadInputError(f"{len(self._labels)} test images got {len(predictions)} predictions")
+        return float((predictions == self._labels).mean())
+
+
+class Pictures:
+    """Images 0, 1, ... of one task. Where an image lies gives its class away, so that is private."""
+
+    def __init__(self, source: Source, class_names: tuple[str, ...], rows: IntArray, size: int) -> None:
+        self._source = source
+        self._class_names = class_names
+        self._rows = rows
+        self._size = size
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def pixels(self, numbers: IntArray) -> Tensor:
+        """Images of these numbers: uint8, N x 3 x size x size; of a source of features these."""
+        rows = self._rows[numbers]
+        images = empty_images(self._source, len(rows), self._size)
+        for position in dict.fromkeys(rows[:, 0].tolist()):
+            mine = torch.from_numpy(rows[:, 0] == position)
+            wanted = rows[rows[:, 0] == position, 1].tolist()
+            images[mine] = self._source.images(SPLIT, self._class_names[position], wanted, self._size)
+        return images
+
 
 _READ = 512
 """Images read from their file at a time: a multiple of what goes through the network at once."""
 _ENCODE = 64
 """Images that the set encoder gets at a time."""
-
-
-class GivenLabels(Protocol):
-    """Features under some labels: of the labelled images, N x D, and of those to be classified, in one space."""
-
-    def with_tests(self) -> tuple[Tensor, Tensor]:
-        """Features of the labelled and of all test images."""
-
-    def with_candidates(self, unlabelled: IntArray) -> tuple[Tensor, Tensor]:
-        """Features of the labelled images and of some that are not."""
-
-
-class Features(Protocol):
-    """Where a learner gets its features from."""
-
-    def given(self, labelled: Labelled) -> GivenLabels:
-        """The features under these labels."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +131,7 @@ class FrozenFeatures:
         both = (embed(model, network, pictures, np.arange(len(pictures))) for pictures in (candidates, tests))
         return FrozenFeatures(*both)
 
-    def given(self, labelled: Labelled) -> GivenLabels:
+    def given(self, labelled: Labelled) -> _Frozen:
         """The features under these labels."""
         return _Frozen(self, labelled)
 
@@ -91,8 +163,8 @@ class AdaptedFeatures:
         self.candidates = _Encoded(model, candidates)
         self.tests = _Encoded(model, tests)
 
-    def given(self, labelled: Labelled) -> GivenLabels:
-        """The features under these labels; adapting and embedding wait until they are asked for."""
+    def given(self, labelled: Labelled) -> _Adapted:
+        """The features under these labels; adapting and embedding wait until they are used."""
         return _Adapted(self, labelled)
 
 
@@ -135,6 +207,10 @@ class _Adapted:
             encoding = model.task_encoder.pool(candidates.of(labelled), labels, query_Q64)
         network = model.fold(model.adapt(encoding))
         return network, embed(model, network, candidates.pictures, labelled)
+
+
+Features = FrozenFeatures | AdaptedFeatures
+"""Where a learner gets its features from."""
 
 
 class _Encoded:

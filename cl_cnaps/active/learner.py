@@ -1,14 +1,14 @@
-"""A model that has been told some labels: what it says of test images and of those it might ask about.
+"""A model with some labels: its answers on test images and on those it might have labelled; and the loop of rounds.
 
 Query sets. The logits of a transductive model depend on the queries that it is given together. They are therefore given
 in sets that are fixed when a run begins: the test set in one, the pool in another, each cut, in the run's shuffled
 order, into equal parts if it is larger than `query_set`. An image that gets its label leaves its set. Neither the size
-of batches nor what a strategy asks for changes a set. Other models give the same answers in any sets.
+of batches nor what a strategy looks at changes a set. Other models give the same answers in any sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cl_cnaps.active.features import Features
-from cl_cnaps.active.labelled import Labelled
+from cl_cnaps.active.acquisition import Strategy, best
+from cl_cnaps.active.features import Annotator, Features, Labelled, Scorer
 from cl_cnaps.episodes.episode import IntArray
-from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.adaptation import Head
 from cl_cnaps.models.cnaps import CnapsModel
 
 QUERY_SET = 1000
-"""Most queries that a transductive model is given together, unless another number is asked for."""
+"""Most queries that a transductive model is given together, unless another number is given."""
 
 
 def set_of_each(count: int, query_set: int) -> IntArray:
@@ -34,7 +34,7 @@ def set_of_each(count: int, query_set: int) -> IntArray:
 
 
 class Learner:
-    """One model on one run's images: told labels, it becomes a `Fitted`."""
+    """One model on one run's images: with labels it becomes a `Fitted`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Learner:
 
 
 class Fitted:
-    """A learner with some labels; what is asked of it is computed when it is first asked for, and once."""
+    """A learner with some labels; an answer is computed when it is first used, and once."""
 
     def __init__(self, learner: Learner, labelled: Labelled) -> None:
         self.labelled = labelled
@@ -140,3 +140,56 @@ class UnlabelledImages:
     def labels_N(self) -> Tensor:
         """Classes of the labelled images."""
         return torch.from_numpy(self.fitted.labelled.labels)
+
+
+@dataclass(frozen=True)
+class Point:
+    """How good a learner is with so many labels."""
+
+    labels: int
+    accuracy: float
+
+
+def learning_curves(
+    learner: Learner,
+    annotator: Annotator,
+    scorer: Scorer,
+    *,
+    initial: int,
+    strategies: Mapping[str, Strategy],
+    rounds: int,
+    per_round: int,
+    generator: Callable[[int], np.random.Generator],
+    progress: Callable[[], None] = lambda: None,
+) -> dict[str, list[Point]]:
+    """A curve of `rounds` + 1 points for every strategy; all start from the same labels, which are learned once.
+
+    Args:
+        learner: sees images and the labels that it was given.
+        annotator: knows the labels that may be requested.
+        scorer: knows those of the test images.
+        initial: the images below this number are labelled from the start.
+        strategies: by name.
+        rounds: how often labels are requested.
+        per_round: how many at a time.
+        generator: a fresh generator for what is random in a round.
+        progress: called after every round.
+    """
+    if annotator.count - initial < rounds * per_round:
+        raise BadInputError(
+            f"{rounds} rounds of {per_round} labels need more than the {annotator.count - initial} images without one"
+        )
+    start = learner.fit(annotator.label(np.arange(initial)))
+    curves = {}
+    for name, strategy in strategies.items():
+        fitted = start
+        points = [Point(len(fitted.labelled), scorer.accuracy(fitted.predictions))]
+        for number in range(rounds):
+            candidates = UnlabelledImages(fitted, generator(number))
+            chosen = best(strategy(candidates), candidates.count, per_round)
+            more: Labelled = annotator.label(fitted.unlabelled[chosen])
+            fitted = learner.fit(fitted.labelled.plus(more))
+            points.append(Point(len(fitted.labelled), scorer.accuracy(fitted.predictions)))
+            progress()
+        curves[name] = points
+    return curves

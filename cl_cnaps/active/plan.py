@@ -1,14 +1,13 @@
-"""Which classes make a task, and which of their images are labelled, pool and test in each run."""
+"""How much is labelled, when and how often; which classes make a task, and which images are for what in each run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cl_cnaps.active.protocol import FIGURE_ALPHABETS, PAPER, SHORT, Protocol, protocol_for_any
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.folders import plain
 from cl_cnaps.data.source import CountedSource
@@ -17,6 +16,83 @@ from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Labels to start with, labels a round, rounds and runs; images of each class.
+
+    A curve has `rounds` + 1 points: the first is measured before any label is requested.
+    """
+
+    initial: int = 5
+    """Labelled images of each class at the start."""
+    per_round: int = 25
+    """Labels requested at a time."""
+    rounds: int = 5
+    runs: int = 4
+    """Each with new initial labels, pool and test set."""
+    pool: int | None = None
+    """Unlabelled images of each class; None for all that are left."""
+    test: int | None = None
+    """Test images of each class; None for all."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None and value < 1:
+                raise BadInputError(f"{name} is {value}; 1 is the least")
+
+    def changed(self, given: Mapping[str, Any]) -> Protocol:
+        """With other numbers where some are given; None stands for not given."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+    def fitting(self, classes: int) -> Protocol:
+        """With no more rounds than a pool of so many classes has labels for."""
+        if self.pool is None:
+            return self
+        return replace(self, rounds=max(1, min(self.rounds, classes * self.pool // self.per_round)))
+
+
+PAPER: Mapping[str, Protocol] = {
+    "cifar10": Protocol(initial=5, per_round=25, rounds=29, runs=10, pool=None, test=None),
+    "omniglot": Protocol(initial=5, per_round=1, rounds=29, runs=30, pool=10, test=5),
+}
+"""The paper's (fig:active-learning-figure): curves of 30 points."""
+
+SHORT: Mapping[str, Protocol] = {
+    "cifar10": Protocol(initial=5, per_round=25, rounds=5, runs=4, pool=50, test=50),
+    "omniglot": Protocol(initial=5, per_round=1, rounds=9, runs=4, pool=10, test=5),
+}
+"""The paper's, cut down to what two CPU cores do in a few minutes with adapted features."""
+
+FIGURE_ALPHABETS = ("Angelic", "Atemayar_Qelisayer")
+"""Those of Omniglot's evaluation set that the paper shows in the figure and not in the appendix; the short default."""
+
+MOST_IMAGES = 50
+"""Of each class in the pool, and in the test set, where neither a protocol nor a person gives a number."""
+
+
+def protocol_for_any(
+    classes: int, fewest: int, fewest_test: int | None, given: Mapping[str, Any] | None = None
+) -> Protocol:
+    """A short protocol for a source that the paper does not have, whose smallest class has `fewest` images.
+
+    `fewest_test` is the same of a test split; without one the test images are taken from the same images. Numbers that
+    are `given` stay, and the others leave room for them.
+    """
+    given = {name: value for name, value in (given or {}).items() if value is not None}
+    shared_test = given.get("test", 1) if fewest_test is None else 0
+    spare = fewest - shared_test - given.get("pool", 1)
+    initial = given.get("initial", max(1, min(5, fewest // 4, spare)))
+    rest = fewest - initial
+    if fewest_test is None:
+        test = given.get("test", max(1, min(MOST_IMAGES, rest // 3, rest - given.get("pool", 1))))
+        rest -= test
+    else:
+        test = min(MOST_IMAGES, fewest_test)
+    usual = Protocol(initial, max(1, classes // 2), 9, 4, max(1, min(MOST_IMAGES, rest)), test)
+    return usual.changed(given)
+
 
 _DRAW, _SHUFFLE = 1, 2
 """What a generator is for, so that two uses never share numbers."""
@@ -36,7 +112,7 @@ class Draw:
     """The images of one run of one task, as an episode.
 
     Its support set is what may be labelled: first the images that are from the start, then the pool, shuffled. Its
-    query set is the test set, shuffled. So no place in an order tells a class, but for those known from the start.
+    query set is the test set, shuffled. So no position gives a class away, but for those known from the start.
     """
 
     episode: Episode
@@ -109,7 +185,7 @@ def make_plan(
     alphabets: Sequence[str] | None = None,
     seed: int = 0,
 ) -> ActivePlan:
-    """Resolve what is asked for against a source, refusing what it cannot give.
+    """Resolve the options against a source, refusing what it cannot give.
 
     Args:
         source: where the images come from.
@@ -203,11 +279,11 @@ def _default(
 
 
 def _check_enough(plan: ActivePlan) -> None:
-    """Refuse to do less than was asked for."""
+    """Refuse to do less than the protocol."""
     protocol = plan.protocol
     if plan.learn_from is None and protocol.test is None:
         raise BadInputError(
-            f"{plan.source} has no test split: say with --test how many images are for testing"
+            f"{plan.source} has no test split: give with --test how many images are for testing"
         )
     for name in dict.fromkeys(name for task in plan.tasks for name in task.classes):
         count = plan.tasks_of.images.count(SPLIT, name)
@@ -222,8 +298,8 @@ def _check_enough(plan: ActivePlan) -> None:
             )
         if plan.learn_from is not None and count - learn_from < (protocol.test or 1):
             raise BadInputError(
-                f"class {name!r} of {plan.source} has {count - learn_from} test images, {protocol.test or 1} were "
-                "asked for. Ask for fewer with --test"
+                f"class {name!r} of {plan.source} has {count - learn_from} test images, {protocol.test or 1} are "
+                "needed. Give a smaller --test"
             )
     for task in plan.tasks:
         draw = plan.draw(task, 0)

@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.active.acquisition import Strategy
-from cl_cnaps.active.features import AdaptedFeatures, Features, FrozenFeatures
-from cl_cnaps.active.labelled import Annotator, Scorer
-from cl_cnaps.active.learner import QUERY_SET, Learner, set_of_each
-from cl_cnaps.active.loop import Point, learning_curves
-from cl_cnaps.active.pictures import Pictures
+from cl_cnaps.active.features import AdaptedFeatures, Annotator, Features, FrozenFeatures, Pictures, Scorer
+from cl_cnaps.active.learner import QUERY_SET, Learner, Point, learning_curves, set_of_each
 from cl_cnaps.active.plan import ActivePlan, Draw, DrawSampler
 from cl_cnaps.data import Source
 from cl_cnaps.episodes.episode import IntArray
@@ -142,5 +139,5 @@ class RunUnit:
         assert self.file is not None
         if self._table is None:
             self._table = read_features(self.file)
-        places = torch.from_numpy(self.rows.of(draw.episode.class_names, rows))
-        return self._table[places].to(model.device)
+        numbers = torch.from_numpy(self.rows.of(draw.episode.class_names, rows))
+        return self._table[numbers].to(model.device)

@@ -67,13 +67,11 @@ def metatrain(
     from cl_cnaps.recipes import find_recipe
     from cl_cnaps.records.environment import code_version
     from cl_cnaps.torch_setup import set_up_torch
-    from cl_cnaps.training.building import build_model
-    from cl_cnaps.training.changed_recipe import read_changed_recipe
-    from cl_cnaps.training.checkpoint import CHECKPOINT
-    from cl_cnaps.training.export import export
-    from cl_cnaps.training.metatrain import Ending, MetaTraining
+    from cl_cnaps.training.checkpoint import CHECKPOINT, export
+    from cl_cnaps.training.metatrain import Ending, MetaTraining, build_model
     from cl_cnaps.training.ranks import Ranks
-    from cl_cnaps.training.task_data import open_data
+    from cl_cnaps.training.recipe import read_changed_recipe
+    from cl_cnaps.training.tasks import open_data
 
     set_up_torch()
     recipe = read_changed_recipe(find_recipe(recipe_name or DEFAULT_RECIPE), changes)
@@ -234,10 +232,9 @@ def pretrain(
     from cl_cnaps.torch_setup import set_up_torch
     from cl_cnaps.training.checkpoint import CHECKPOINT
     from cl_cnaps.training.class_pools import class_pool
-    from cl_cnaps.training.image_batches import ImageBatches
     from cl_cnaps.training.metatrain import Ending
     from cl_cnaps.training.pretrain import BACKBONE, Pretraining
-    from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
+    from cl_cnaps.training.pretrain_data import ImageBatches, read_pretrain_recipe
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise click.UsageError("pretrain runs in one process; only metatrain is shared out by torchrun")

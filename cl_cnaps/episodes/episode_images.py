@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cl_cnaps.data.cache import digest_of
-from cl_cnaps.data.source import CountedSource, check_indices, empty_images
+from cl_cnaps.data.source import Source, check_indices, empty_images
 from cl_cnaps.errors import BadInputError
 
 SPLIT = "test"
@@ -33,7 +33,7 @@ class EpisodeImages:
     splits = (SPLIT,)
 
     def __init__(
-        self, source: CountedSource, pieces: Mapping[str, Sequence[Piece]], *, invert: bool = False
+        self, source: Source, pieces: Mapping[str, Sequence[Piece]], *, invert: bool = False
     ) -> None:
         self.source = source
         self.pieces = {label: tuple(parts) for label, parts in pieces.items()}

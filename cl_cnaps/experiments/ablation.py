@@ -25,9 +25,8 @@ from cl_cnaps.few_shot.ablations import (
     targets_of,
     usual_steps,
 )
-from cl_cnaps.few_shot.meta_dataset import GROUPS
 from cl_cnaps.few_shot.run import encode_tasks, with_packed_images
-from cl_cnaps.few_shot.targets import OFFLINE, Target, TargetSet, offline_words
+from cl_cnaps.few_shot.targets import GROUPS, OFFLINE, Target, TargetSet, offline_words
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.adaptation import film_distance
 from cl_cnaps.models.loading import LoadedModel, shipped
@@ -238,22 +237,22 @@ def _measured_under(out: Path) -> list[tuple[Record, str | None, Row]]:
 
 def _taken(record: Record, key: str | None, row: Row, about: Row, *, recall: bool) -> Cell:
     """Return the cell that a record has; where its data set belongs may have another name there."""
-    place = {name: str(row[name]) for name in ("data_set", "shape", "queries")}
+    tasks = {name: str(row[name]) for name in ("data_set", "shape", "queries")}
     return {
         "method": key,
         "row": {**row, **{name: about[name] for name in ("target", "title", "domain", "stand_in")}},
-        "episodes": _lines(record, "episodes", key, place),
-        "recall": _lines(record, "recall", key, place) if recall else [],
+        "episodes": _lines(record, "episodes", key, tasks),
+        "recall": _lines(record, "recall", key, tasks) if recall else [],
         "reused": "/".join(record.path.parts[-3:]),
     }
 
 
-def _lines(record: Record, table: str, row: str | None, place: Mapping[str, str]) -> list[Row]:
+def _lines(record: Record, table: str, row: str | None, tasks: Mapping[str, str]) -> list[Row]:
     """Return the lines of a table on one data set, shape and number of queries."""
     return [
         {key: value for key, value in line.items() if key != "row"}
         for line in record.table(table)
-        if line.get("row") == row and all(line[key] == value for key, value in place.items())
+        if line.get("row") == row and all(line[key] == value for key, value in tasks.items())
     ]
 
 

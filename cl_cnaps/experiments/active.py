@@ -21,7 +21,7 @@ from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, l
 from cl_cnaps.experiments.few_shot import check_refinement
 from cl_cnaps.experiments.options import ActiveOptions
 from cl_cnaps.features.frozen import constant_film
-from cl_cnaps.few_shot.overlap import seen_in_pretraining, seen_in_training
+from cl_cnaps.few_shot.evaluation_sets import seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import with_packed_images
 from cl_cnaps.few_shot.targets import is_there, offline_words
 from cl_cnaps.few_shot.workers import Workers

@@ -13,20 +13,19 @@ from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.base import Context, Experiment, Progress, Row, Summary, Unit, load, model_row
 from cl_cnaps.experiments.options import FewShotOptions, ModelOptions
-from cl_cnaps.few_shot.overlap import seen_in_pretraining, seen_in_training
-from cl_cnaps.few_shot.run import Outcome, run_methods, with_packed_images
-from cl_cnaps.few_shot.scoring import EpisodeScore
+from cl_cnaps.few_shot.evaluation_sets import seen_in_pretraining, seen_in_training
+from cl_cnaps.few_shot.run import EpisodeScore, Outcome, run_methods, with_packed_images
 from cl_cnaps.few_shot.targets import (
     OFFLINE,
     Target,
     TargetSet,
+    TaskShape,
     default_targets,
     offline_words,
     plan,
     refinement_steps,
     task_shapes,
 )
-from cl_cnaps.few_shot.tasks import TaskShape
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.metrics.curves import recall_rows
 from cl_cnaps.models.config import CnapsConfig
@@ -169,12 +168,12 @@ class TaskExperiment(Experiment):
             "episodes_digest": outcome.episodes_digest,
             "seconds": outcome.seconds,
         }
-        place = {key: row[key] for key in ("data_set", "shape", "queries")}
+        tasks = {key: row[key] for key in ("data_set", "shape", "queries")}
         return {
             "method": method.key,
             "row": row,
-            "episodes": [{**place, **_task(one)} for one in scores],
-            "recall": [{**place, **one} for one in recall_rows(scores)],
+            "episodes": [{**tasks, **_task(one)} for one in scores],
+            "recall": [{**tasks, **one} for one in recall_rows(scores)],
             "reused": None,
         }
 

@@ -8,11 +8,12 @@ By the first of these that applies:
    signs the training images, as in Meta-Dataset. Without such a split: all classes.
 
 Where fewer than five test classes of a specification have images, all classes that have images are taken; what
-was taken is always said.
+was taken is in every record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from cl_cnaps.episodes import ClassTable, SplitSpec
 from cl_cnaps.episodes.episode_images import EpisodeImages, Piece
 from cl_cnaps.episodes.spec import sampling_split
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.models.loading import TrainedOn
 
 FEWEST_CLASSES = 5
 """The least ways of a Meta-Dataset task."""
@@ -41,11 +43,11 @@ class EvaluationSet:
     images: EpisodeImages
     classes: SplitSpec
     chosen: str
-    """Which classes these are, and by which rule, as a person is told it."""
+    """Which classes these are, and by which rule, in words."""
     held_out: bool
     """Whether no class that is not for testing is among these."""
     by_specification: bool = False
-    """Whether a specification says which these are, and not the data set's own splits."""
+    """Whether a specification decides which these are, and not the data set's own splits."""
 
     @property
     def name(self) -> str:
@@ -59,7 +61,7 @@ def evaluation_set(
     """The classes of `source` that tasks are drawn from.
 
     `specs` is a folder of official specifications (NAME_dataset_spec.json, or NAME/dataset_spec.json). `spec_name`
-    asks for one of another name than the source's own, as for a stand-in.
+    is for one of another name than the source's own, as for a stand-in.
     """
     known = known_set(source.name)
     if isinstance(source, RecordSource):
@@ -69,14 +71,14 @@ def evaluation_set(
     spec = find_specification(wanted, specs) if wanted and specs else None
     if spec is not None:
         found = _pieces(source, record_splits(source))
-        places = matched(class_labels(spec), list(found))
-        if not places:
+        found_as = matched(class_labels(spec), list(found))
+        if not found_as:
             raise BadInputError(
                 f"no class of {source.name} is one of the {len(spec.class_names):,} classes of the "
                 f"specification {spec.name}"
             )
-        there = subset(spec, {i: sum(part.count for part in found[name]) for i, name in places.items()})
-        labels = dict(zip(class_labels(there), (places[i] for i in sorted(places)), strict=True))
+        there = subset(spec, {i: sum(part.count for part in found[name]) for i, name in found_as.items()})
+        labels = dict(zip(class_labels(there), (found_as[i] for i in sorted(found_as)), strict=True))
         pieces = {label: found[name] for label, name in labels.items()}
         return _by_specification(source, spec, there, pieces, invert=_inverted(known))
     return _by_rule(source, known)
@@ -191,3 +193,105 @@ def _usable(split: SplitSpec) -> tuple[SplitSpec, str]:
         kept = SplitSpec(kept.classes)
         words.append("the class graph left out, which joins too few of them")
     return kept, "".join(f"; {word}" for word in words)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Whether test classes were among those that were trained on (of a backbone: most or all); and in words."""
+
+    seen: bool
+    words: str
+
+
+_IMAGENET = {
+    "ilsvrc_2012": "all test classes are ImageNet-1k classes, and their images its training images",
+    "mini-imagenet": "all test classes are ImageNet-1k classes, and their images its training images",
+    "tiered-imagenet": "all test classes are ImageNet-1k classes, and their images its training images",
+    "cifar10": "all classes but deer have ImageNet-1k classes of their kind",
+    "cifar100": "most classes have ImageNet-1k classes of their kind",
+    "cu_birds": "ImageNet-1k has 59 classes of birds, some of the same species, and shares some photos",
+    "mscoco": "most classes have ImageNet-1k classes of their kind",
+    "aircraft": "ImageNet-1k tells airliners from warplanes, not models of them",
+    "vgg_flower": "ImageNet-1k has two classes of flowers, daisy and yellow lady's slipper",
+    "fungi": "ImageNet-1k has seven classes of fungi",
+    "traffic_sign": "ImageNet-1k has one class of street signs",
+    "quickdraw": "many classes are things of ImageNet-1k, which has photos of them, not drawings",
+    "dtd": "no class is an ImageNet-1k class, though some of its things have such textures",
+    "omniglot": "none, as ImageNet-1k has no characters",
+    "mnist": "none, as ImageNet-1k has no digits",
+    "glyphs": "none, as ImageNet-1k has no characters",
+    "fashion-mnist": "some garments are ImageNet-1k classes",
+}
+
+
+_IMAGENETS = frozenset({"ilsvrc_2012", "mini-imagenet", "tiered-imagenet"})
+"""Different choices of the same classes."""
+
+_SPECIFIED_BY_SPLIT = frozenset({"omniglot"})
+"""Sets whose specification tests on the classes of their own split for testing."""
+
+_SEEN = frozenset({"ilsvrc_2012", "mini-imagenet", "tiered-imagenet", "cifar10", "cifar100", "mscoco"})
+
+
+def seen_in_pretraining(data_set: str, pretraining: str) -> Overlap:
+    """What a backbone with this pre-training may have seen of a data set's test classes."""
+    if pretraining == "none":
+        return Overlap(False, "none, as the backbone was not pre-trained")
+    if "imagenet" in pretraining.lower():
+        unknown = "not known; compare the classes with those of ImageNet-1k"
+        return Overlap(data_set in _SEEN, _IMAGENET.get(data_set, unknown))
+    return Overlap(False, "not known")
+
+
+def seen_in_training(
+    data_set: str, tasks_of: EvaluationSet, trained_on: Mapping[str, TrainedOn] | None
+) -> Overlap:
+    """What an adaptation may have seen of a data set's test classes.
+
+    Args:
+        data_set: its name.
+        tasks_of: its test classes.
+        trained_on: which data sets the adaptation was trained on, by the names that its recipe has; None if that is
+            not known.
+    """
+    if trained_on is None:
+        return Overlap(False, "not known")
+    if not trained_on:
+        return Overlap(False, "none, as no adaptation was trained")
+    by_name = {_source_name(name): trained for name, trained in trained_on.items()}
+    if (trained := by_name.get(_source_name(data_set))) is not None:
+        return _of_the_same_set(tasks_of, trained)
+    related = sorted(_IMAGENETS & set(by_name)) if _source_name(data_set) in _IMAGENETS else []
+    if related:
+        return Overlap(False, f"not known; {' and '.join(related)}, of the same classes, was trained on")
+    return Overlap(False, "none")
+
+
+def _of_the_same_set(tasks_of: EvaluationSet, trained: TrainedOn) -> Overlap:
+    classes = f"{trained.classes:,} of its classes"
+    apart = Overlap(False, f"none of the test classes; {classes} that are not for testing were trained on")
+    source = tasks_of.images.source
+    if trained.split.isupper():  # of a specification
+        if tasks_of.held_out and (tasks_of.by_specification or source.name in _SPECIFIED_BY_SPLIT):
+            return apart
+        if tasks_of.held_out:
+            return Overlap(False, f"not known; {classes} were trained on, chosen by a specification")
+        return Overlap(True, f"{classes} were trained on, and none are kept apart for testing")
+    if isinstance(source, RecordSource) or trained.split not in source.splits:
+        return Overlap(False, f"not known; {classes} were trained on, of a split {trained.split}")
+    seen = set(source.classes(trained.split))
+    tested = sum(
+        any(piece.class_name in seen for piece in pieces) for pieces in tasks_of.images.pieces.values()
+    )
+    if tested:
+        return Overlap(True, f"{tested:,} of the test classes, among {classes} that were trained on")
+    return apart
+
+
+def _source_name(name: str) -> str:
+    """How a data set is called, whichever way it was given."""
+    kind, colon, path = name.partition(":")
+    if colon and kind in ("folder", "records"):
+        return Path(path).stem
+    known = known_set(name)
+    return known.name if known else name

@@ -1,4 +1,7 @@
-"""Many tasks of one shape on one data set: sampled, predicted and scored by workers."""
+"""Many tasks on one data set: sampled, predicted by one or several methods, and scored by workers.
+
+Query labels are looked at in `score` and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,17 +20,117 @@ from cl_cnaps.data import Source, packed
 from cl_cnaps.data.source import total
 from cl_cnaps.episodes import Episode, EpisodeSampler, episodes_digest
 from cl_cnaps.episodes.episode_images import SPLIT
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, read_features
 from cl_cnaps.features.kept import KeptFeatures
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet
-from cl_cnaps.few_shot.methods import classifier, logits_of_methods
-from cl_cnaps.few_shot.scoring import EpisodeScore, score, task_features
-from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import Workers
+from cl_cnaps.gaussian import Rounds
 from cl_cnaps.metrics.intervals import Accuracy, mean_accuracy
-from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.adaptation import GaussianHead
+from cl_cnaps.models.cnaps import CnapsModel, TransductiveCnaps, make_model
 from cl_cnaps.models.config import CnapsConfig
+
+
+@dataclass(frozen=True)
+class EpisodeScore:
+    """What a task was like and how many of its queries were right, class by class in way order."""
+
+    index: int
+    shots: tuple[int, ...]
+    queries: tuple[int, ...]
+    correct: tuple[int, ...]
+
+    @property
+    def way(self) -> int:
+        """Number of classes."""
+        return len(self.shots)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all queries that were right."""
+        return sum(self.correct) / sum(self.queries)
+
+
+@torch.no_grad()
+def task_features(
+    model: CnapsModel, support: Tensor, support_labels: Tensor, query: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Features S x D and Q x D of uint8 images: encode, adapt and fold once, embed support and query together."""
+    network = model.fold(model.adapt(model.encode(support, support_labels, query)))
+    features = model.embed_folded(torch.cat([support, query]), network)
+    return features[: len(support)], features[len(support) :]
+
+
+def checked_logits(model: CnapsModel, logits_QK: Tensor) -> Tensor:
+    """The logits, or an error if there is one that is not finite."""
+    if not bool(torch.isfinite(logits_QK).all()):
+        raise ClCnapsError(
+            f"the model {model.config.model} gave logits that are not finite on a {logits_QK.shape[1]}-way task"
+        )
+    return logits_QK
+
+
+def score(episode: Episode, logits_QK: Tensor) -> EpisodeScore:
+    """Compare the largest logit of each query with its label."""
+    if logits_QK.shape != (len(episode.query), episode.way):
+        raise BadInputError(
+            f"{len(episode.query)} queries of {episode.way} classes have logits of shape {tuple(logits_QK.shape)}"
+        )
+    labels = episode.query[:, 0]
+    right = logits_QK.argmax(dim=1).cpu().numpy() == labels
+    correct = np.bincount(labels[right], minlength=episode.way)
+    return EpisodeScore(
+        episode.index,
+        tuple(episode.shots.tolist()),
+        tuple(episode.queries.tolist()),
+        tuple(correct.tolist()),
+    )
+
+
+def classifier(model: CnapsModel, config: CnapsConfig) -> CnapsModel:
+    """What classifies the features of `model` as `config` has it; the model itself if that is its own way.
+
+    It shares the model's backbone and has no adaptation, since it is given features.
+    """
+    if config == model.config:
+        return model
+    # Transductive+ has another training, which the features show, and classifies as Transductive CNAPS.
+    variant = "plain" if config.variant == "plus" else config.variant
+    size = model.backbone.info.image_size
+    head_alone = replace(config, adaptation="none", variant=variant, image_size=size)
+    head = make_model(head_alone, model.backbone).to(model.device)
+    # What was learned beyond the features, such as the temperature of the responsibilities, is taken along.
+    learned = {name: value for name, value in model.state_dict().items() if name in head.state_dict()}
+    head.load_state_dict(learned, strict=False)
+    return head
+
+
+@torch.no_grad()
+def logits_of_methods(
+    classifiers: Sequence[CnapsModel], support_SD: Tensor, support_labels: Tensor, query_QD: Tensor, way: int
+) -> list[Tensor]:
+    """Logits Q x K of each: fitted on the support set, scored on the query set.
+
+    Refinements that differ in their bounds alone share their rounds.
+    """
+    labels = support_labels.to(support_SD.device)
+    rounds: dict[CnapsConfig, Rounds] = {}
+    found = []
+    for one in classifiers:
+        head, config = one.fit(support_SD, labels, way), one.config
+        if isinstance(one, TransductiveCnaps) and config.refines:
+            assert isinstance(head, GaussianHead)
+            unbounded = replace(config, refine_min=0, refine_max="unbounded")
+            if unbounded not in rounds:
+                rounds[unbounded] = one.refinement(head.statistics, query_QD)
+            logits = rounds[unbounded].end(config.refine_min, config.refine_max).logits_QK
+        else:
+            logits = one.logits(head, query_QD)
+        found.append(checked_logits(one, logits))
+    return found
+
 
 MOST_PACKED_BYTES = 4 << 30
 """Larger data sets are not packed but read image by image, in the workers."""
@@ -75,29 +179,6 @@ def with_packed_images(
     return packed(tasks_of.images, image_size, progress=progress)
 
 
-def run_tasks(
-    workers: Workers,
-    tasks_of: EvaluationSet,
-    images: Source,
-    shapes: Sequence[TaskShape],
-    *,
-    tasks: int,
-    seed: int,
-    progress: Progress = lambda _: None,
-    keep: Path | None = None,
-) -> Iterator[Outcome]:
-    """Score the tasks 0 to `tasks` - 1 of each shape; nothing but `seconds` depends on the number of workers.
-
-    Features that do not depend on the task are embedded once for all shapes, in the first outcome's seconds.
-    """
-    own = (workers.model.config,)
-    every = run_methods(
-        workers, own, tasks_of, images, shapes, tasks=tasks, seed=seed, progress=progress, keep=keep
-    )
-    for (outcome,) in every:
-        yield outcome
-
-
 def run_methods(
     workers: Workers,
     methods: Sequence[CnapsConfig],
@@ -110,13 +191,14 @@ def run_methods(
     progress: Progress = lambda _: None,
     keep: Path | None = None,
 ) -> Iterator[tuple[Outcome, ...]]:
-    """The same for several ways to classify on the features of the workers' model, which are embedded once for all.
+    """Score the tasks 0 to `tasks` - 1 of each shape by several ways to classify the features of the workers' model.
 
-    For each shape an outcome of each method, in their order; `seconds` are those of all methods together. Features
-    that depend on the task are kept in the folder `keep`, if there is one, and those that are there are taken.
+    For each shape an outcome of each method, in their order. Nothing but `seconds`, those of all methods together,
+    depends on the number of workers. Features that do not depend on the task are embedded once for all shapes, in the
+    first outcome's seconds; others are kept in the folder `keep`, if there is one, and those that are there are taken.
     """
     if tasks < 1:
-        raise BadInputError(f"{tasks} tasks were asked for; 1 is the fewest")
+        raise BadInputError(f"tasks is {tasks}; 1 is the fewest")
     start = time.perf_counter()
     samplers = [make_sampler(tasks_of, shape, seed) for shape in shapes]
     kept = None

@@ -2,17 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
 
 from cl_cnaps.data import open_source
 from cl_cnaps.data.catalog import known_set
+from cl_cnaps.episodes import (
+    DatasetSpec,
+    Episode,
+    EpisodeSampler,
+    FixedConfig,
+    FixedSampler,
+    MetaDatasetConfig,
+    MetaDatasetSampler,
+)
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.meta_dataset import COLUMNS, Column, Domain, column
-from cl_cnaps.few_shot.tasks import TaskShape
 from cl_cnaps.paths import data_root
+
+Domain = Literal["in", "out"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `tab:results:meta-dataset-1` and `-2`."""
+
+    name: str
+    title: str
+    domain: Domain
+    """`in`: the paper's models were meta-trained on other classes of this data set."""
+    sources: tuple[str, ...]
+    """Sources that serve, best first; any but the first is a stand-in."""
+
+
+COLUMNS = (
+    Column("ilsvrc_2012", "ImageNet", "in", ("ilsvrc_2012", "mini-imagenet")),
+    Column("omniglot", "Omniglot", "in", ("omniglot",)),
+    Column("aircraft", "Aircraft", "in", ("aircraft",)),
+    Column("cu_birds", "Birds", "in", ("cu_birds",)),
+    Column("dtd", "DTD", "in", ("dtd",)),
+    Column("quickdraw", "QuickDraw", "in", ("quickdraw",)),
+    Column("fungi", "Fungi", "in", ("fungi",)),
+    Column("vgg_flower", "Flower", "in", ("vgg_flower",)),
+    Column("traffic_sign", "Signs", "out", ("traffic_sign",)),
+    Column("mscoco", "MSCOCO", "out", ("mscoco",)),
+    Column("mnist", "MNIST", "out", ("mnist",)),
+    Column("cifar10", "CIFAR10", "out", ("cifar10",)),
+    Column("cifar100", "CIFAR100", "out", ("cifar100",)),
+)
+"""In the paper's order."""
+
+
+def column(name: str) -> Column | None:
+    """The column of a data set, if it has one."""
+    return next((known for known in COLUMNS if known.name == name), None)
+
+
+GROUPS: Mapping[str, tuple[Domain, ...]] = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
+"""Average -> the domains of the data sets that it is over."""
+
+
+@dataclass(frozen=True)
+class TaskShape:
+    """Fixed ways and shots, or both None for Meta-Dataset's variable ones."""
+
+    ways: int | None
+    shots: int | None
+    queries: int = 10
+    """Query images of each class; of variable tasks at most."""
+    drawn_queries: int | None = None
+    """If tasks are drawn with more queries, of which the first `queries` are used: tasks that differ in this
+    number alone then share classes, support and the queries they have in common."""
+
+    def __post_init__(self) -> None:
+        if (self.ways is None) != (self.shots is None):
+            raise BadInputError("ways and shots are both fixed, or both variable")
+        if self.drawn_queries is not None and self.drawn_queries < self.queries:
+            raise BadInputError(f"{self.queries} queries cannot be used of {self.drawn_queries} drawn")
+
+    @property
+    def variable(self) -> bool:
+        """Whether ways and shots differ from task to task."""
+        return self.ways is None
+
+    @property
+    def words(self) -> str:
+        """`5-way 1-shot`, or `variable`."""
+        return "variable" if self.variable else f"{self.ways}-way {self.shots}-shot"
+
+
+class FirstQueries:
+    """Another sampler's tasks with the first so many query images of each class."""
+
+    def __init__(self, sampler: EpisodeSampler, queries: int) -> None:
+        self.sampler = sampler
+        self.queries = queries
+
+    def episode(self, index: int) -> Episode:
+        """Episode number `index`, from 0."""
+        episode = self.sampler.episode(index)
+        # Rows are grouped by class, so a row's number in its class is its distance from the class's first.
+        starts = np.concatenate([[0], np.cumsum(episode.queries)[:-1]])
+        number = np.arange(len(episode.query)) - starts[episode.query[:, 0]]
+        return replace(episode, query=episode.query[number < self.queries])
+
+
+def make_sampler(tasks_of: EvaluationSet, shape: TaskShape, seed: int) -> EpisodeSampler:
+    """Tasks of this shape: episode i is a function of the classes, the seed and i."""
+    drawn = shape.drawn_queries or shape.queries
+    sampler: EpisodeSampler
+    if shape.ways is None or shape.shots is None:
+        spec = DatasetSpec(tasks_of.name, {"TEST": tasks_of.classes})
+        sampler = MetaDatasetSampler(spec, "TEST", seed=seed, config=MetaDatasetConfig(max_queries=drawn))
+    else:
+        config = FixedConfig(shape.ways, shape.shots, drawn)
+        sampler = FixedSampler(tasks_of.name, tasks_of.classes.classes, seed=seed, config=config)
+    return sampler if drawn == shape.queries else FirstQueries(sampler, shape.queries)
+
 
 META_DATASET = "meta-dataset"
 MINI_TIERED = ("mini-imagenet", "tiered-imagenet")
@@ -111,10 +221,10 @@ def task_shapes(
     variable: bool = False,
     vary_queries: Sequence[int] = (),
 ) -> tuple[TaskShape, ...]:
-    """The shapes of tasks that are asked for; what is left out is the target's own.
+    """The shapes of tasks that the options name; what is not given is the target's own.
 
     Meta-Dataset's are variable. Those of mini- and tiered-ImageNet are 5 and 10 ways with 1 and 5 shots; of other
-    sources 5 ways with 5 shots. `vary_queries` asks for every shape with each of these numbers of queries.
+    sources 5 ways with 5 shots. `vary_queries` makes every shape with each of these numbers of queries.
     """
     fixed = bool(ways or shots)
     if fixed and (variable or target == META_DATASET):
@@ -165,13 +275,12 @@ def plan(
         return Target(target, sets, tuple(shapes), missing)
     if specs is not None and not takes_specs(target):
         raise BadInputError(
-            f"--specs says which classes are for testing, but {target} has a test split of its own, which its tasks "
+            f"--specs decides which classes are for testing, but {target} has a test split of its own, which its tasks "
             "are drawn from: leave --specs out"
         )
     source = open_source(target, download=download, features=features)
     tasks_of = evaluation_set(source, specs=specs)
-    known, place = known_set(source.name), column(source.name)
-    title = place.title if place else known.title if known else source.name
+    title = named.title if (named := column(source.name) or known_set(source.name)) else source.name
     return Target(target, (TargetSet(source.name, title, None, tasks_of),), tuple(shapes))
 
 

@@ -42,7 +42,7 @@ class Workers:
 
     def __init__(self, model: CnapsModel, count: int) -> None:
         if count < 0:
-            raise BadInputError(f"{count} workers were asked for; 0 is the fewest")
+            raise BadInputError(f"the number of workers is {count}; 0 is the fewest")
         self.model = model
         self.count = count
         self._pool: ProcessPoolExecutor | None = None

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Self
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.few_shot.meta_dataset import GROUPS
+from cl_cnaps.few_shot.targets import GROUPS
 from cl_cnaps.metrics.intervals import average_rank
 from cl_cnaps.report.labels import (
     ABSENT,

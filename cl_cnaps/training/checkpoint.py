@@ -1,4 +1,4 @@
-"""The state of a training between two steps, whole in one file that is replaced in one move.
+"""What a training writes: its state in one file that is replaced in one move, its log, and its weights.
 
 Tasks and their augmentation are functions of the seed and their number, so the number of tasks done stands for
 the state of every random generator.
@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from safetensors.torch import load
 from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
+from cl_cnaps.data.atomic import write_text
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, write_tensors
-from cl_cnaps.models.weights import content_digest
+from cl_cnaps.models.weights import WeightFile, content_digest, load_weights, save_weights
 
 CHECKPOINT = "checkpoint.safetensors"
 _FORMAT = "cl-cnaps training 2"
-_UNCHECKED = "cl-cnaps training 1"
-"""The form without a digest: trainings that were begun with it can be resumed, and write the other."""
 _MODEL, _OPTIMISER, _AVERAGE = "model.", "optimiser.", "average."
 
 
@@ -97,7 +97,7 @@ def read_checkpoint(folder: Path) -> bytes:
     path = folder / CHECKPOINT
     if not path.is_file():
         raise MissingDataError(f"there is no checkpoint to resume from in {folder} ({CHECKPOINT})")
-    if read_metadata(path).get("format") not in (_FORMAT, _UNCHECKED):
+    if read_metadata(path).get("format") != _FORMAT:
         raise ClCnapsError(f"{path} is not a checkpoint of a training of this program")
     return path.read_bytes()
 
@@ -108,7 +108,7 @@ def parse_checkpoint(content: bytes) -> Saved:
         # A safetensors file begins with the length of a JSON header, in which the metadata are.
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         metadata, tensors = header["__metadata__"], load(content)
-        if metadata["format"] != _UNCHECKED and metadata["digest"] != content_digest(tensors, metadata):
+        if metadata["digest"] != content_digest(tensors, metadata):
             raise BadInputError(
                 f"{CHECKPOINT} is damaged: its content does not match the digest in its metadata. Start anew with "
                 "another --out, or from the best weights so far (key `start` of a recipe)"
@@ -143,20 +143,71 @@ def load_state(
             }
 
 
-def check_same_recipe(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def check_same_recipe(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse to go on under another recipe, except with more tasks where that changes nothing before."""
-    # Checkpoints from before there were variants say of every training that it is not of this one.
-    if saved.get("training", {}).get("through_refinement") is False:
-        training = {key: value for key, value in saved["training"].items() if key != "through_refinement"}
-        saved = {**saved, "training": training}
-    if saved == asked:
+    if saved == given:
         return
-    longer = json.loads(json.dumps(asked))
+    longer = json.loads(json.dumps(given))
     if saved.get("training", {}).get("schedule") == "constant":
         longer["training"]["tasks"] = saved["training"]["tasks"]
     if saved != longer:
-        differs = [key for key in sorted({*saved, *asked}) if saved.get(key) != longer.get(key)]
+        differs = [key for key in sorted({*saved, *given}) if saved.get(key) != longer.get(key)]
         raise BadInputError(
             f"cannot resume: the checkpoint was made by another recipe (it differs in {', '.join(differs)}). "
             "Use that recipe, or start anew with another --out"
         )
+
+
+LOG = "log.jsonl"
+
+
+class TrainingLog:
+    """log.jsonl and tensorboard/ in the folder of a run.
+
+    A training that is resumed at some task forgets what was written of later ones, which it does again.
+    """
+
+    def __init__(self, folder: Path, tasks: int, counted_as: str = "tasks") -> None:
+        self._path = folder / LOG
+        self._counted_as = counted_as
+        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.is_file() else []
+        write_text(self._path, "".join(f"{line}\n" for line in lines if self._is_before(line, tasks)))
+        self._file = self._path.open("a", encoding="utf-8")
+        self._curves = SummaryWriter(folder / "tensorboard", purge_step=tasks)
+
+    def __enter__(self) -> TrainingLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._curves.close()
+
+    def add(self, kind: str, tasks: int, values: Mapping[str, Any]) -> None:
+        """Note numbers (or tables of numbers) that belong to a number of tasks."""
+        line = {self._counted_as: tasks, "kind": kind, **values}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                for part, number in value.items():
+                    self._curves.add_scalar(f"{kind}/{name}/{part}", number, tasks)
+            else:
+                self._curves.add_scalar(f"{kind}/{name}", value, tasks)
+
+    def _is_before(self, line: str, tasks: int) -> bool:
+        try:
+            return bool(json.loads(line)[self._counted_as] <= tasks)
+        except (ValueError, KeyError):
+            return False  # cut short by a kill
+
+
+BEST = "best.safetensors"
+"""The weights of the best validation so far, in full precision."""
+
+WEIGHTS = "weights.safetensors"
+
+
+def export(folder: Path, more: Mapping[str, Any]) -> WeightFile:
+    """The best weights in half precision, with all that is known of their making and `more`."""
+    model, file = load_weights(folder / BEST)
+    return save_weights(folder / WEIGHTS, model, {**file.training, **more}, dtype=torch.float16)

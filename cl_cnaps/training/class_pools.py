@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,27 +17,30 @@ from cl_cnaps.data.source import CountedSource, Source
 from cl_cnaps.data.spec import by_fractions, matched
 from cl_cnaps.episodes import Episode, SplitSpec, read_spec
 from cl_cnaps.episodes.episode import EpisodeBatch
+from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.episodes.spec import ClassTable
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.training.recipe import SourcePart
 
-Places = tuple[tuple[str, str, int], ...]
-"""Where the images of a class are: split and class of the source, and how many."""
+Pieces = dict[str, tuple[Piece, ...]]
+"""Where the images of each class are."""
 
 
 @dataclass(frozen=True)
 class ClassPool:
-    """Classes and where their images are; `source` may be the packed form of what it was made from."""
+    """Classes and their images, which may be read from the packed form of what the classes were looked up in."""
 
     name: str
-    source: Source
+    view: EpisodeImages
     split: SplitSpec
     """The classes, by the names that episodes have them by."""
-    places: Mapping[str, Places]
     left_out: int
     """Classes that the recipe names to be left out, or that have fewer images than it needs."""
-    invert: bool = False
-    """Show black for white, as Meta-Dataset's records of the source do and as its evaluation does."""
+
+    @property
+    def source(self) -> Source:
+        """What images are read from."""
+        return self.view.source
 
     def load(self, episode: Episode, size: int) -> EpisodeBatch:
         """The episode's images, uint8, with their labels."""
@@ -51,25 +54,7 @@ class ClassPool:
 
     def images(self, class_name: str, indices: Sequence[int], size: int) -> Tensor:
         """Images of a class, which may lie in several splits of the source."""
-        images = self._images(class_name, indices, size)
-        return 255 - images if self.invert else images
-
-    def _images(self, class_name: str, indices: Sequence[int], size: int) -> Tensor:
-        places = self.places[class_name]
-        if len(places) == 1:
-            split, name, _ = places[0]
-            return self.source.images(split, name, indices, size)
-        wanted = np.asarray(indices)
-        images = torch.empty(len(wanted), 3, size, size, dtype=torch.uint8)
-        start = 0
-        for split, name, count in places:
-            here = np.flatnonzero((wanted >= start) & (wanted < start + count))
-            if len(here):
-                images[torch.from_numpy(here)] = self.source.images(
-                    split, name, (wanted[here] - start).tolist(), size
-                )
-            start += count
-        return images
+        return self.view.images(SPLIT, class_name, indices, size)
 
 
 def class_pool(
@@ -78,7 +63,7 @@ def class_pool(
     """The classes of one split, as the recipe defines it.
 
     Args:
-        part: what the recipe says of the source.
+        part: the recipe's part of the source.
         split: the name of the class split, as in `part.train` and `part.validate`.
         source: the source, to look up classes in.
         packed: what images are read from.
@@ -86,13 +71,13 @@ def class_pool(
         seed: deals out classes where the recipe wants that.
     """
     if part.classes == "splits":
-        found, places = _own_split(source, split, part.grouped)
+        found, pieces = _own_split(source, split, part.grouped)
     elif part.classes == "fractions":
-        found, places = _dealt(part, source, split, seed)
+        found, pieces = _dealt(part, source, split, seed)
     else:
-        found, places = _official(source, split, specs)
-    sizes = {name: sum(count for *_, count in places[name]) for name in found.classes.names}
-    own_names = {name: {own for _, own, _ in places[name]} for name in sizes}
+        found, pieces = _official(source, split, specs)
+    sizes = {name: _size(pieces[name]) for name in found.classes.names}
+    own_names = {name: {piece.class_name for piece in pieces[name]} for name in sizes}
     unknown = sorted(
         set(part.leave_out) - {name for splits in source.splits for name in source.classes(splits)}
     )
@@ -109,50 +94,52 @@ def class_pool(
         )
     known = known_set(source.name)
     invert = known is not None and known.inverted_in_records and not isinstance(source, RecordSource)
-    return ClassPool(part.name, packed, found.restricted(kept), places, len(sizes) - len(kept), invert)
+    view = EpisodeImages(packed, {name: pieces[name] for name in kept}, invert=invert)
+    return ClassPool(part.name, view, found.restricted(kept), len(sizes) - len(kept))
 
 
-def _own_split(source: CountedSource, split: str, grouped: bool) -> tuple[SplitSpec, dict[str, Places]]:
+def _size(pieces: Sequence[Piece]) -> int:
+    return sum(piece.count for piece in pieces)
+
+
+def _own_split(source: CountedSource, split: str, grouped: bool) -> tuple[SplitSpec, Pieces]:
     counts = {name: source.count(split, name) for name in source.classes(split)}
     groups: dict[str, tuple[str, ...]] = {}
     for name in counts if grouped else ():
         group = name.rpartition("/")[0]
         groups[group] = (*groups.get(group, ()), name)
-    places: dict[str, Places] = {name: ((split, name, count),) for name, count in counts.items()}
-    return SplitSpec(ClassTable.of(counts), groups or None), places
+    pieces: Pieces = {name: (Piece(split, name, count),) for name, count in counts.items()}
+    return SplitSpec(ClassTable.of(counts), groups or None), pieces
 
 
-def _dealt(
-    part: SourcePart, source: CountedSource, split: str, seed: int
-) -> tuple[SplitSpec, dict[str, Places]]:
-    places = _all_places(source)
-    counts = {name: sum(count for *_, count in found) for name, found in places.items()}
+def _dealt(part: SourcePart, source: CountedSource, split: str, seed: int) -> tuple[SplitSpec, Pieces]:
+    pieces = _all_pieces(source)
+    counts = {name: _size(found) for name, found in pieces.items()}
     spec = by_fractions(source.name, counts, part.fractions, seed)
     if split not in spec.classes:
         raise BadInputError(
             f"{source.name}: classes are dealt out to {', '.join(spec.classes)}; there is no {split!r}"
         )
     chosen = [spec.class_names[i] for i in spec.classes[split]]
-    return SplitSpec(ClassTable.of({name: counts[name] for name in chosen})), places
+    return SplitSpec(ClassTable.of({name: counts[name] for name in chosen})), pieces
 
 
-def _official(source: CountedSource, split: str, specs: Path | None) -> tuple[SplitSpec, dict[str, Places]]:
+def _official(source: CountedSource, split: str, specs: Path | None) -> tuple[SplitSpec, Pieces]:
     """The classes of the official split that the source has, in their alphabets or graph."""
     official = read_spec(_spec_file(source, specs)).split(split)
-    own = _all_places(source)
+    own = _all_pieces(source)
     names = official.classes.names
-    places = {names[i]: own[name] for i, name in matched(names, list(own)).items()}
-    if not places:
+    pieces = {names[i]: own[name] for i, name in matched(names, list(own)).items()}
+    if not pieces:
         raise BadInputError(
             f"no class of {source.name} is one of the {len(names)} classes of the official split {split}"
         )
-    sizes = {name: sum(count for *_, count in found) for name, found in places.items()}
-    return official.restricted(sizes), places
+    return official.restricted({name: _size(found) for name, found in pieces.items()}), pieces
 
 
-def _all_places(source: CountedSource) -> dict[str, Places]:
-    pieces = images_by_class(source, record_splits(source))
-    return {name: tuple((split, name, count) for split, count in found) for name, found in pieces.items()}
+def _all_pieces(source: CountedSource) -> Pieces:
+    every = images_by_class(source, record_splits(source))
+    return {name: tuple(Piece(split, name, count) for split, count in found) for name, found in every.items()}
 
 
 def _spec_file(source: CountedSource, specs: Path | None) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -15,13 +16,15 @@ import torch
 
 from cl_cnaps.data.atomic import write_text
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.cnaps import CnapsModel
+from cl_cnaps.models.backbones import load_backbone
+from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.weights import load_weights, save_weights
 from cl_cnaps.torch_setup import release_spare_memory
-from cl_cnaps.training.averaging import AveragedWeights
 from cl_cnaps.training.checkpoint import (
+    BEST,
     CHECKPOINT,
     Progress,
+    TrainingLog,
     averaged,
     check_same_recipe,
     load_state,
@@ -29,14 +32,18 @@ from cl_cnaps.training.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from cl_cnaps.training.export import BEST
-from cl_cnaps.training.interruption import Interruption
-from cl_cnaps.training.loading import one_by_one
-from cl_cnaps.training.log import TrainingLog
-from cl_cnaps.training.ranks import Ranks
+from cl_cnaps.training.ranks import Interruption, Ranks, one_by_one
 from cl_cnaps.training.recipe import Recipe
-from cl_cnaps.training.step import BadTask, StepScore, StoppedInStep, image_size, shares, train_step
-from cl_cnaps.training.task_data import RecipeData, Task
+from cl_cnaps.training.step import (
+    AveragedWeights,
+    BadTask,
+    StepScore,
+    StoppedInStep,
+    image_size,
+    shares,
+    train_step,
+)
+from cl_cnaps.training.tasks import RecipeData, Task
 from cl_cnaps.training.validation import (
     InterruptedValidationError,
     Scores,
@@ -44,6 +51,52 @@ from cl_cnaps.training.validation import (
     mean,
     validate,
 )
+
+
+def build_model(recipe: Recipe) -> tuple[CnapsModel, Mapping[str, Any]]:
+    """The recipe's model before its first step, and what it started from."""
+    model, start = _started(recipe)
+    if recipe.temperature is not None:
+        torch.nn.init.constant_(model.log_temperature, math.log(recipe.temperature))
+    return model, start
+
+
+def _started(recipe: Recipe) -> tuple[CnapsModel, Mapping[str, Any]]:
+    """A new model, or one that has what it can have of the weights it starts from.
+
+    With `start`, all tensors of those weights that have the same name and shape are taken over; so simple weights
+    start a transductive model, of which only the LSTM is new. Their backbone is taken too, unless the recipe
+    names another.
+    """
+    config, size = recipe.model, recipe.model.image_size
+    if recipe.start is None:
+        backbone = load_backbone(
+            config.backbone, weights=recipe.backbone_weights, image_size=size, seed=recipe.seed
+        )
+        if backbone.info.pretraining == "none" and recipe.backbone_weights != "random":
+            raise BadInputError(
+                f"{config.backbone} has no weights of its own: give --backbone-weights FILE, such as one made by "
+                "`cl-cnaps pretrain`, or `random` to adapt an untrained network"
+            )
+        return make_model(config, backbone, recipe.seed), {}
+    other, file = load_weights(recipe.start, **({} if size is None else {"image_size": size}))
+    if file.config.backbone != config.backbone or recipe.backbone_weights != "auto":
+        raise BadInputError(
+            f"the recipe starts from {recipe.start}, which brings its own {file.config.backbone}; "
+            f"leave backbone_weights out, and let the model's backbone be the same (it is {config.backbone})"
+        )
+    model = make_model(config, other.backbone, recipe.seed)
+    given, own = (_trained_tensors(each) for each in (other, model))
+    taken = {name for name in own if name in given and given[name].shape == own[name].shape}
+    if not any(name.startswith("adaptation.") for name in taken):
+        raise BadInputError(f"cannot start from {recipe.start}: nothing of its adaptation fits this model")
+    model.load_state_dict({name: given[name] for name in taken}, strict=False)
+    return model, {"weights": file.name, "digest": file.digest, "new": sorted(set(own) - taken)}
+
+
+def _trained_tensors(model: CnapsModel) -> dict[str, Any]:
+    return {name: value for name, value in model.state_dict().items() if not name.startswith("backbone.")}
+
 
 NOT_FINITE = "not_finite.json"
 _HEAD_PARTS = ("classifier.", "fit_log_weights", "log_temperature")
@@ -64,7 +117,7 @@ class Ending(Enum):
 
 
 class Watch(Protocol):
-    """Is told how a training goes."""
+    """Shows how a training goes."""
 
     def step(self, tasks: int, total: int, score: StepScore, seconds_left: float, rate: float) -> None:
         """A step was made; `rate` is in tasks per second."""
@@ -107,8 +160,8 @@ class MetaTraining:
             data: the recipe's tasks.
             folder: where the first process writes.
             ranks: the processes that train together.
-            watch: is told how it goes (in the first process).
-            about: what the weight file says of its making, beyond the recipe and its data.
+            watch: shows how it goes (in the first process).
+            about: what the weight file has of its making, beyond the recipe and its data.
             resume: go on from the checkpoint in the folder.
             workers: processes that load tasks ahead; 0 loads them in this one.
         """
@@ -123,7 +176,7 @@ class MetaTraining:
         parameters = [p for p in model.parameters() if p.requires_grad]
         self.average = AveragedWeights(model, recipe.training.average)
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.training.learning_rate)
-        digests = {name: said["digest"] for name, said in data.sources.items()}
+        digests = {name: facts["digest"] for name, facts in data.sources.items()}
         self.identity: dict[str, Any] = json.loads(
             json.dumps(
                 {**recipe.as_json(), "backbone_digest": model.backbone.digest(), "data_digests": digests}
@@ -283,7 +336,7 @@ class MetaTraining:
         if not self.ranks.first:
             return
         if best:
-            save_weights(self.folder / BEST, model, self._says())
+            save_weights(self.folder / BEST, model, self._training_facts())
         note("validation", progress.tasks, {**scores, "mean": means})
         self.watch.validated(progress.tasks, scores, best)
 
@@ -302,8 +355,8 @@ class MetaTraining:
             log.add("test", self.progress.tasks, scores)
         return scores
 
-    def _says(self) -> dict[str, Any]:
-        """How the weights of this moment were made, as their file says it."""
+    def _training_facts(self) -> dict[str, Any]:
+        """Return how the weights of this moment were made, for their file."""
         return {
             "recipe": self.recipe.as_json(),
             "seed": self.recipe.seed,
@@ -333,7 +386,7 @@ class MetaTraining:
         if not self.ranks.first:
             return
         episode = self.data.training.episode(bad.index)
-        said = {
+        facts = {
             "task": bad.index,
             "reason": bad.reason,
             "seed": episode.seed,
@@ -344,7 +397,7 @@ class MetaTraining:
             "digest": episode.digest(),
             "tasks_learned_before": self.progress.tasks,
         }
-        write_text(self.folder / NOT_FINITE, json.dumps(said, indent=2) + "\n")
+        write_text(self.folder / NOT_FINITE, json.dumps(facts, indent=2) + "\n")
         self.watch.say(
             f"task {bad.index} (source {episode.source}): {bad.reason}; stopped before the update. "
             f"The episode is in {self.folder / NOT_FINITE}"

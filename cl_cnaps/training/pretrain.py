@@ -19,18 +19,16 @@ from cl_cnaps.models.backbones import Backbone
 from cl_cnaps.models.tensor_files import write_tensors
 from cl_cnaps.training.checkpoint import (
     CHECKPOINT,
+    TrainingLog,
     check_same_recipe,
     load_state,
     parse_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
-from cl_cnaps.training.image_batches import ImageBatch, ImageBatches
-from cl_cnaps.training.interruption import Interruption
-from cl_cnaps.training.loading import one_by_one
-from cl_cnaps.training.log import TrainingLog
 from cl_cnaps.training.metatrain import NOT_FINITE, Ending, Watch
-from cl_cnaps.training.pretrain_recipe import PretrainRecipe
+from cl_cnaps.training.pretrain_data import ImageBatch, ImageBatches, PretrainRecipe
+from cl_cnaps.training.ranks import Interruption, one_by_one
 from cl_cnaps.training.step import StepScore, gradient_norm
 
 BACKBONE = "backbone.safetensors"
@@ -184,16 +182,16 @@ class Pretraining:
         save_checkpoint(self.folder, self.identity, self.progress, self.model, self.optimiser)
 
     def _write_backbone(self) -> None:
-        said = {**self.about, "recipe": self.identity, "accuracy": self.progress.accuracy}
+        facts = {**self.about, "recipe": self.identity, "accuracy": self.progress.accuracy}
         write_tensors(
             self.folder / BACKBONE,
             self.model.network.state_dict(),
-            {"format": "cl-cnaps backbone 1", "training": json.dumps(said, allow_nan=False)},
+            {"format": "cl-cnaps backbone 1", "training": json.dumps(facts, allow_nan=False)},
         )
 
     def _report(self, batch: ImageBatch) -> None:
-        said = {"batch": batch.number, "epoch": batch.number // self.batches.per_epoch}
-        write_text(self.folder / NOT_FINITE, json.dumps(said) + "\n")
+        facts = {"batch": batch.number, "epoch": batch.number // self.batches.per_epoch}
+        write_text(self.folder / NOT_FINITE, json.dumps(facts) + "\n")
         self.watch.say(
             f"batch {batch.number}: the loss or its gradient is not finite; stopped before the update. "
             f"Its number is in {self.folder / NOT_FINITE}; a lower learning_rate may help"

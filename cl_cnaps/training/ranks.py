@@ -1,18 +1,25 @@
-"""Several processes that train one model: who they are, and sums over all of them.
+"""The processes of a training: those that share one model, those that load data, and signals.
 
-Started by torchrun, which sets RANK, LOCAL_RANK and WORLD_SIZE; without those there is one process.
+The first are started by torchrun, which sets RANK, LOCAL_RANK and WORLD_SIZE; without those there is one process.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import FrameType
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from cl_cnaps.models.loading import resolve_device
+from cl_cnaps.processes import interrupts_wait
 
 _TIMEOUT = timedelta(hours=12)
 """One process may pack images or validate a large task while the others wait."""
@@ -29,7 +36,7 @@ class Ranks:
 
     @classmethod
     def join(cls, device: str = "auto") -> Ranks:
-        """This process's place, by torchrun's environment; GPUs are dealt out by the local rank."""
+        """Join as torchrun's environment tells; GPUs are dealt out by the local rank."""
         rank, local_rank, world = (
             int(os.environ.get(name, fallback))
             for name, fallback in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"))
@@ -97,3 +104,58 @@ class Ranks:
     def wait(self) -> None:
         """Until all processes are here."""
         self.sum(torch.zeros(1))
+
+
+T = TypeVar("T")
+
+
+def one_by_one(data: Dataset[T], indices: list[int], workers: int) -> Iterator[T]:
+    """The items at these indices, in order; whatever `workers` is, they are the same."""
+    loader: DataLoader[T] = DataLoader(
+        data,
+        batch_size=None,
+        sampler=indices,
+        num_workers=workers,
+        collate_fn=_unchanged,
+        generator=torch.Generator(),  # the loader draws a number nobody uses; not from the global one
+        # Forking a process that has computed with several threads can hang.
+        multiprocessing_context="spawn" if workers else None,
+    )
+    with interrupts_wait():
+        return iter(loader)
+
+
+def _unchanged(item: T) -> T:
+    return item
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_IMPATIENT = 3.0
+"""Seconds after which another SIGINT is a person's second one; launchers pass on the first one twice."""
+
+
+class Interruption:
+    """Inside the block signals are noted only; a SIGINT some seconds after the first raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._previous: dict[signal.Signals, Callable[..., Any] | int | None] = {}
+
+    def __enter__(self) -> Interruption:
+        self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def __call__(self) -> bool:
+        """Whether a signal to stop came."""
+        return self._first is not None
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        elif number == signal.SIGINT and now - self._first > _IMPATIENT:
+            raise KeyboardInterrupt

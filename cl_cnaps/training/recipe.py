@@ -12,15 +12,14 @@ from cl_cnaps.data.catalog import known_set
 from cl_cnaps.episodes import MetaDatasetConfig
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import FIT_RULES
-from cl_cnaps.models.config import CnapsConfig, ModelName
+from cl_cnaps.models.config import CnapsConfig, ModelName, refinement_bounds
 from cl_cnaps.models.networks import DEFAULT_BACKBONE
 from cl_cnaps.names import chosen_model
 from cl_cnaps.paths import below
-from cl_cnaps.recipes import read_toml
-from cl_cnaps.training.tables import checked, from_table
+from cl_cnaps.recipes import checked, from_table, read_toml
 
 HELD_OUT = ("mnist", "cifar10", "cifar100", "traffic_sign")
-"""What the paper tests out of domain, and so no recipe trains on unless it says so."""
+"""What the paper tests out of domain, and so no recipe trains on unless its `held_out` leaves it off."""
 
 
 @dataclass(frozen=True)
@@ -275,10 +274,10 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def parse_recipe(content: Mapping[str, Any], where: str, name: str) -> Recipe:
-    """A recipe from the content of a TOML file; it is called `name` if it does not say its own."""
+    """A recipe from the content of a TOML file; `name` is its name if the file gives none."""
     table: dict[str, Any] = {"name": name, **content}
     model, shape = dict(table.pop("model", {})), dict(table.pop("tasks", {}))
-    # The usual configuration of the backbone, then what the recipe sets otherwise.
+    # The usual configuration of the backbone, then the recipe's own settings.
     settings = checked(CnapsConfig, model, f"{where}: model")
     name = cast(ModelName, chosen_model(settings.get("model"), settings.get("variant")))
     usual = CnapsConfig.for_backbone(name, settings.get("backbone", DEFAULT_BACKBONE))
@@ -298,3 +297,48 @@ def shape_name(shape: TaskShape) -> str:
 def _canonical(name: str) -> str:
     known = known_set(name)
     return known.name if known is not None else name
+
+
+_SETTINGS = ("metric", "variant")
+_BOUNDS = ("refine_min", "refine_max")
+
+
+def read_changed_recipe(path: Path, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe in a file, with changes by the names of options; None is no change.
+
+    Changed settings of the model become part of the recipe's name: its run has a folder, and its weights a name, of
+    their own.
+    """
+    content, given = read_toml(path), {key: value for key, value in changes.items() if value is not None}
+    plain = parse_recipe(content, path.name, path.stem)
+    settings = {key: given.pop(key) for key in _SETTINGS if key in given}
+    recipe = _with_settings(content, settings, path)
+    least, most = (given.pop(key, None) for key in _BOUNDS)
+    if (least, most) != (None, None):
+        model = recipe.model
+        if not model.refines:
+            raise BadInputError(
+                "--refine-min and --refine-max are for models that refine, not for "
+                f"{model.model if model.variant == 'plain' else model.variant}"
+            )
+        least, most = refinement_bounds(least, most, (model.refine_min, model.refine_max))
+        settings |= {"refine_min": least, "refine_max": most}
+        recipe = _with_settings(content, settings, path)
+    if (tasks := given.pop("tasks", None)) is not None:
+        recipe = replace(recipe, training=replace(recipe.training, tasks=tasks))
+    name = "-".join((recipe.name, *_differences(plain.model, recipe.model)))
+    return replace(recipe, name=name, **given)
+
+
+def _with_settings(content: Mapping[str, Any], settings: Mapping[str, Any], path: Path) -> Recipe:
+    """Read anew, since a variant may decide the model, and the model what is usual."""
+    changed = {**content, "model": {**content.get("model", {}), **settings}}
+    return parse_recipe(changed, path.name, path.stem)
+
+
+def _differences(plain: CnapsConfig, changed: CnapsConfig) -> list[str]:
+    words = [str(getattr(changed, key)) for key in _SETTINGS if getattr(changed, key) != getattr(plain, key)]
+    least, most = changed.refine_min, changed.refine_max
+    if (least, most) != (plain.refine_min, plain.refine_max):
+        words.append(f"refine-{least}-{most}")
+    return words

@@ -3,20 +3,183 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from cl_cnaps.episodes.episode import Purpose, episode_generator
+from cl_cnaps.episodes.episode import EpisodeBatch, Purpose, episode_generator
+from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH, TaskNorm
+from cl_cnaps.training.parts import embed_in_parts, encode_in_parts
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.running_statistics import RunningStatistics
-from cl_cnaps.training.task_data import Task
-from cl_cnaps.training.task_loss import NotFiniteError, add_gradient
+from cl_cnaps.training.tasks import Task
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """How a task went."""
+
+    loss: float
+    """Mean cross-entropy of its queries."""
+    accuracy: float
+
+
+class NotFiniteError(Exception):
+    """A loss or a gradient is NaN or infinite; its text names which."""
+
+
+def add_gradient(model: CnapsModel, batch: EpisodeBatch, training: Optimisation) -> TaskScore:
+    """Add a task's gradient to the parameters' `.grad`; the model is in training mode.
+
+    The query cross-entropy counts as one of the tasks of a step; the regulariser counts whole, as in the released
+    code. Raises NotFiniteError, with whatever gradient there is by then, if a number is not finite.
+    """
+    try:
+        logits_QK = task_logits(model, batch, training)
+        labels_Q = batch.query_labels.to(logits_QK.device)
+        loss = nn.functional.cross_entropy(logits_QK / model.temperature, labels_Q)
+    except BadInputError as error:  # the classifier refuses features that are not finite
+        raise NotFiniteError(str(error)) from error
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise NotFiniteError(f"the loss is {value}")
+    objective = loss / training.tasks_per_step
+    if training.film_regulariser:
+        objective = objective + training.film_regulariser * model.adaptation.regularisation()
+    torch.autograd.backward(objective)
+    return TaskScore(value, accuracy(logits_QK, labels_Q))
+
+
+def task_logits(model: CnapsModel, batch: EpisodeBatch, training: Optimisation) -> Tensor:
+    """Query logits Q x K of one task, differentiable with respect to everything that is learned."""
+    support, query, labels_N = batch.support_images, batch.query_images, batch.support_labels
+    images = torch.cat([support, query])
+    step = training.images_at_once
+    if training.activations_gb is not None:
+        step = max(1, int(training.activations_gb * 2**30) // model.training_bytes_per_image())
+    if step is None or (training.images_at_once is None and step >= len(images)):
+        features_ND = model.embed(images, model.adapt(model.encode(support, labels_N, query)))
+    else:
+        film = model.adapt(encode_in_parts(model, support, labels_N, query, step))
+        features_ND = embed_in_parts(model, images, film, step)
+    support_ND, query_QD = torch.split(features_ND, [len(support), len(query)])
+    head = model.fit(support_ND, labels_N.to(features_ND.device), batch.way)
+    return model.logits(head, query_QD)
+
+
+def accuracy(logits_QK: Tensor, labels_Q: Tensor) -> float:
+    """Share of queries whose largest logit is their class's."""
+    return float((logits_QK.detach().argmax(dim=1) == labels_Q).double().mean())
+
+
+class RunningStatistics:
+    """Takes each task's effect on the running statistics apart, to be applied in order at the end of a step.
+
+    In training a batch-norm moves its statistics r to (1 - m) r + m b, for each batch b it sees, and does not read
+    them. Started from r = 0 it leaves behind what the task adds; n batches also shrink what was there before by
+    (1 - m)^n. So every process can apply every task's effect, in the order of the tasks, to the same start.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._norms = [
+            m
+            for m in module.modules()
+            if isinstance(m, nn.BatchNorm2d) and m.track_running_stats and m.training
+        ]
+        self._before = [buffer.clone() for buffer in self._buffers()]
+        self._batches_before = [m.get_buffer("num_batches_tracked").clone() for m in self._norms]
+        self.width = 1 + sum(buffer.numel() for buffer in self._before) if self._norms else 0
+        """Numbers that one task's effect takes."""
+
+    def _buffers(self) -> list[Tensor]:
+        return [m.get_buffer(name) for m in self._norms for name in ("running_mean", "running_var")]
+
+    def begin_task(self) -> None:
+        """Start a task from nothing."""
+        for norm in self._norms:
+            norm.reset_running_stats()
+            norm.get_buffer("running_var").zero_()
+
+    def effect(self) -> Tensor:
+        """What the task did: how many batches it was, then what it added; float64, `width` numbers."""
+        if not self._norms:
+            return torch.zeros(0, dtype=torch.float64)
+        batches = self._norms[0].get_buffer("num_batches_tracked").reshape(1)
+        return torch.cat([part.flatten().double().cpu() for part in (batches, *self._buffers())])
+
+    def restore(self) -> None:
+        """Put back the statistics as they were before the step."""
+        for buffer, before in zip(self._buffers(), self._before, strict=True):
+            buffer.copy_(before)
+        for norm, batches in zip(self._norms, self._batches_before, strict=True):
+            norm.get_buffer("num_batches_tracked").copy_(batches)
+
+    def apply(self, effects_TW: Tensor) -> None:
+        """Move the statistics from before the step by the tasks' effects, in their order."""
+        self.restore()
+        for effect_W in effects_TW if self._norms else ():
+            batches, *added = effect_W.split([1, *(buffer.numel() for buffer in self._before)])
+            for norm in self._norms:
+                norm.get_buffer("num_batches_tracked").add_(int(batches))
+            momentum = self._norms[0].momentum
+            assert momentum is not None
+            for buffer, part in zip(self._buffers(), added, strict=True):
+                buffer.mul_((1 - momentum) ** int(batches)).add_(part.to(buffer).view_as(buffer))
+
+
+_WARM_UP = 10
+
+
+class AveragedWeights:
+    """The average of a model's trained parameters; without a decay it is the parameters themselves."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._decay = decay
+        self._steps = 0
+        self._average = {name: p.detach().clone() for name, p in self._parameters.items()} if decay else {}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the parameters after one more step; the first steps count more, so that the start is forgotten."""
+        decay = min(self._decay, (1 + self._steps) / (_WARM_UP + self._steps))
+        for name, average in self._average.items():
+            average.lerp_(self._parameters[name], 1 - decay)
+        self._steps += 1
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Give the model the averaged weights for a while."""
+        with torch.no_grad():
+            before = {name: self._parameters[name].clone() for name in self._average}
+            for name, average in self._average.items():
+                self._parameters[name].copy_(average)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, value in before.items():
+                    self._parameters[name].copy_(value)
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors for a checkpoint."""
+        return {**self._average, "steps": torch.tensor(self._steps)} if self._average else {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a checkpoint's tensors."""
+        if set(state) != set(self.state()):
+            raise ClCnapsError("the checkpoint does not have the averaged weights that the recipe needs")
+        for name, average in self._average.items():
+            average.copy_(state[name])
+        if self._average:
+            self._steps = int(state["steps"])
+
 
 _REASON = 256
 """Most bytes of a reason that are passed between processes."""
@@ -41,7 +204,7 @@ class BadTask:
 
 
 class StoppedInStep(Exception):
-    """Somebody asked to stop in the middle of a step; the model is as it was before the step."""
+    """A signal to stop came in the middle of a step; the model is as it was before the step."""
 
 
 def learning_rate(training: Optimisation, tasks_done: int) -> float:
@@ -80,7 +243,7 @@ def train_step(
     """Learn from the tasks numbered `step`, of which `tasks` are this process's; all processes do the same update.
 
     Returns the bad task, before any update, if there is one in any process. Raises StoppedInStep in all processes if
-    `stop` says so in one.
+    `stop` is true in one.
     """
     model.train()
     optimiser.zero_grad(set_to_none=True)
@@ -145,8 +308,8 @@ def _first_bad(index: int | None, reason: str, ranks: Ranks) -> BadTask | None:
     # One row per process: the task's number and one more (0: none), then the letters of the reason.
     rows = torch.zeros(ranks.world, 1 + _REASON, dtype=torch.int64)
     if index is not None:
-        said = torch.tensor([index + 1, *reason.encode()[:_REASON]])
-        rows[ranks.rank, : len(said)] = said
+        report = torch.tensor([index + 1, *reason.encode()[:_REASON]])
+        rows[ranks.rank, : len(report)] = report
     failed = [row for row in ranks.sum(rows).tolist() if row[0]]
     if not failed:
         return None

@@ -15,8 +15,8 @@ from cl_cnaps.models.adaptation import COLUMNS, substitute
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
 from cl_cnaps.training.ranks import Ranks
-from cl_cnaps.training.task_data import TaskData
-from cl_cnaps.training.task_loss import accuracy
+from cl_cnaps.training.step import accuracy
+from cl_cnaps.training.tasks import TaskData
 
 Scores = dict[str, dict[str, float]]
 """Mean accuracy by column (own, static, swapped, frozen) and source."""

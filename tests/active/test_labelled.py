@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cl_cnaps.active.labelled import Annotator, Labelled, Scorer
+from cl_cnaps.active.features import Annotator, Labelled, Scorer
 from cl_cnaps.errors import BadInputError
 
 

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from models.small import small_model
 
 from cl_cnaps.active import features as features_module
-from cl_cnaps.active import loop
+from cl_cnaps.active import learner as loop
 from cl_cnaps.active.acquisition import STRATEGIES
-from cl_cnaps.active.features import AdaptedFeatures, FrozenFeatures
-from cl_cnaps.active.labelled import Annotator, Labelled, Scorer
+from cl_cnaps.active.features import AdaptedFeatures, Annotator, FrozenFeatures, Labelled, Pictures, Scorer
 from cl_cnaps.active.learner import Learner, set_of_each
-from cl_cnaps.active.pictures import Pictures
 from cl_cnaps.active.plan import ActivePlan, make_plan
 from cl_cnaps.active.run import Curves, all_draws, run_units
 from cl_cnaps.data import open_source
@@ -154,7 +152,7 @@ def test_a_model_sees_the_labels_that_were_asked_for_and_no_others(
             super().__post_init__()
             told.append(self.labels.tolist())
 
-    monkeypatch.setattr("cl_cnaps.active.labelled.Labelled", Told)
+    monkeypatch.setattr("cl_cnaps.active.features.Labelled", Told)
     seen = spied(model, monkeypatch)
     curves(model, plan)
     whole_numbers = [tensor.tolist() for tensor in seen if tensor.dtype == torch.int64]
@@ -264,7 +262,7 @@ def test_answers_that_are_not_finite_and_pools_that_run_out_are_errors(
 ) -> None:
     model = small_model("simple")
     learner, annotator, initial = learner_of(model, plan)
-    with pytest.raises(BadInputError, match="7 rounds of 3 labels were asked for, and 20 images"):
+    with pytest.raises(BadInputError, match="7 rounds of 3 labels need more than the 20 images"):
         loop.learning_curves(
             learner, annotator, Scorer(np.zeros(16)), initial=initial, strategies=STRATEGIES, rounds=7,
             per_round=3, generator=np.random.default_rng,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from data.pictures import class_folders
 
-from cl_cnaps.active.plan import ActivePlan, make_plan
-from cl_cnaps.active.protocol import FIGURE_ALPHABETS, PAPER, Protocol
+from cl_cnaps.active.plan import FIGURE_ALPHABETS, PAPER, ActivePlan, Protocol, make_plan
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 

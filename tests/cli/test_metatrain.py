@@ -23,7 +23,7 @@ from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors
 from cl_cnaps.models.weights import describe
-from cl_cnaps.training.interruption import Interruption
+from cl_cnaps.training.ranks import Interruption
 
 RECIPE = """
 backbone_weights = "random"

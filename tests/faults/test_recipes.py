@@ -14,7 +14,7 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.sweeps.recipe import read_sweep_recipe
 from cl_cnaps.training.metatrain import Ending
-from cl_cnaps.training.pretrain_recipe import read_pretrain_recipe
+from cl_cnaps.training.pretrain_data import read_pretrain_recipe
 from cl_cnaps.training.recipe import read_recipe
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

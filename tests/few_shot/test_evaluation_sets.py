@@ -16,9 +16,7 @@ from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.few_shot import ablations
 from cl_cnaps.few_shot.evaluation_sets import evaluation_set
-from cl_cnaps.few_shot.meta_dataset import COLUMNS
-from cl_cnaps.few_shot.targets import plan, task_shapes
-from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.targets import COLUMNS, TaskShape, make_sampler, plan, task_shapes
 
 
 def specs_of(folder: Path, name: str, classes: list[str], train: int) -> Path:

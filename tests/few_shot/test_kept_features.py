@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from few_shot.coloured import coloured_folders
+from few_shot.coloured import coloured_folders, run_tasks
 from models.small import small_model
 
 from cl_cnaps.data import open_source
 from cl_cnaps.few_shot import run
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.run import Outcome, run_tasks, with_packed_images
-from cl_cnaps.few_shot.tasks import TaskShape
+from cl_cnaps.few_shot.run import Outcome, with_packed_images
+from cl_cnaps.few_shot.targets import TaskShape
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from few_shot.coloured import coloured_folders
+from few_shot.coloured import coloured_folders, run_tasks
 from models.small import small_model
 
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.few_shot import methods, run
+from cl_cnaps.few_shot import run
 from cl_cnaps.few_shot.ablations import ABLATIONS, check_rows, left_out, rows_of
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.run import run_methods, run_tasks, with_packed_images
-from cl_cnaps.few_shot.tasks import TaskShape
+from cl_cnaps.few_shot.run import run_methods, with_packed_images
+from cl_cnaps.few_shot.targets import TaskShape
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.config import CnapsConfig
@@ -95,7 +95,7 @@ def test_refinements_share_their_rounds(coloured: EvaluationSet, monkeypatch: py
 
 def test_a_models_own_way_is_the_model_itself() -> None:
     model = small_model("cnaps")
-    assert methods.classifier(model, model.config) is model
+    assert run.classifier(model, model.config) is model
 
 
 def test_rows_that_need_weights_of_their_own() -> None:

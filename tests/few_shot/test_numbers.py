@@ -7,8 +7,8 @@ import math
 import pytest
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.few_shot.meta_dataset import COLUMNS
-from cl_cnaps.few_shot.overlap import seen_in_pretraining
+from cl_cnaps.few_shot.evaluation_sets import seen_in_pretraining
+from cl_cnaps.few_shot.targets import COLUMNS
 from cl_cnaps.metrics.intervals import average_rank, mean_accuracy, rank
 from cl_cnaps.report.few_shot import averages
 from cl_cnaps.report.paper import few_shot_figure, meta_dataset_rows, printed_ranks, row_of

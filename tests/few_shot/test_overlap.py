@@ -9,8 +9,7 @@ import pytest
 from few_shot.coloured import coloured_folders
 
 from cl_cnaps.data import open_source
-from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.overlap import seen_in_training
+from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set, seen_in_training
 from cl_cnaps.models.loading import TrainedOn, load_model
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from few_shot.coloured import coloured_folders
+from few_shot.coloured import coloured_folders, query_logits, run_tasks
 from models.small import small_model
 
 from cl_cnaps.data import Source, open_source
@@ -15,9 +15,14 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.frozen import FeatureRows, constant_film
 from cl_cnaps.few_shot import run
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.run import Outcome, ScoreTasks, encode_tasks, run_tasks, with_packed_images
-from cl_cnaps.few_shot.scoring import query_logits, score
-from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.run import (
+    Outcome,
+    ScoreTasks,
+    encode_tasks,
+    score,
+    with_packed_images,
+)
+from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import Film

@@ -11,8 +11,7 @@ from few_shot.coloured import coloured_folders
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.few_shot.targets import refinement_steps, task_shapes
-from cl_cnaps.few_shot.tasks import TaskShape, make_sampler
+from cl_cnaps.few_shot.targets import TaskShape, make_sampler, refinement_steps, task_shapes
 
 
 def test_shapes_of_the_papers_benchmarks() -> None:

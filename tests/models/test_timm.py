@@ -23,7 +23,7 @@ from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.weights import save_weights
 from cl_cnaps.training import step
 from cl_cnaps.training.metatrain import Ending, MetaTraining
-from cl_cnaps.training.task_loss import TaskScore
+from cl_cnaps.training.step import TaskScore
 
 VIT, CONVNEXT = "timm:test_vit", "timm:test_convnext"
 

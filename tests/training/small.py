@@ -17,7 +17,7 @@ from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.training.metatrain import MetaTraining
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Recipe, parse_recipe
-from cl_cnaps.training.task_data import RecipeData, open_data
+from cl_cnaps.training.tasks import RecipeData, open_data
 
 
 class ColourSource(CountedSource):

@@ -18,7 +18,7 @@ from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.networks import BackboneInfo
 from cl_cnaps.training.metatrain import MetaTraining
 from cl_cnaps.training.recipe import parse_recipe
-from cl_cnaps.training.task_data import open_data
+from cl_cnaps.training.tasks import open_data
 from cl_cnaps.training.validation import Scores, mean
 
 STEPS = 150

@@ -11,9 +11,8 @@ from training.small import small_recipe, small_training
 from training.test_metatrain import same_state
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.training.averaging import AveragedWeights
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.step import image_size
+from cl_cnaps.training.step import AveragedWeights, image_size
 
 
 def test_the_average_is_between_where_the_weights_have_been() -> None:

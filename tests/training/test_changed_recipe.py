@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.training.changed_recipe import read_changed_recipe
-from cl_cnaps.training.recipe import Recipe, read_recipe
+from cl_cnaps.training.recipe import Recipe, read_changed_recipe, read_recipe
 
 TRAINING = Path(__file__).parents[2] / "benchmarks" / "training"
 

@@ -12,7 +12,7 @@ from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.config import ModelName
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.task_loss import NotFiniteError, add_gradient
+from cl_cnaps.training.step import NotFiniteError, add_gradient
 
 
 def batch(seed: int = 0) -> EpisodeBatch:

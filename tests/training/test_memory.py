@@ -9,7 +9,7 @@ from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.task_loss import add_gradient
+from cl_cnaps.training.step import add_gradient
 
 MEGABYTE = 1 << 20
 

@@ -18,8 +18,7 @@ from cl_cnaps.models.tensor_files import read_metadata, read_tensors
 from cl_cnaps.training import step, validation
 from cl_cnaps.training.metatrain import Ending
 from cl_cnaps.training.recipe import Optimisation
-from cl_cnaps.training.step import learning_rate
-from cl_cnaps.training.task_loss import TaskScore, add_gradient
+from cl_cnaps.training.step import TaskScore, add_gradient, learning_rate
 
 
 def state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -17,11 +17,9 @@ from training.small import ColourSource, Silence
 
 from cl_cnaps.models.tensor_files import read_tensors
 from cl_cnaps.training.class_pools import class_pool
-from cl_cnaps.training.image_augmentation import augmented_images
-from cl_cnaps.training.image_batches import ImageBatches
 from cl_cnaps.training.metatrain import Ending
 from cl_cnaps.training.pretrain import Pretraining
-from cl_cnaps.training.pretrain_recipe import ImageAugmentation, PretrainRecipe
+from cl_cnaps.training.pretrain_data import ImageAugmentation, ImageBatches, PretrainRecipe, augmented_images
 from cl_cnaps.training.recipe import SourcePart
 
 RECIPE = PretrainRecipe(

@@ -8,7 +8,7 @@ import pytest
 from training.small import RECIPE, small_recipe
 
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.training.pretrain_recipe import parse_pretrain_recipe, read_pretrain_recipe
+from cl_cnaps.training.pretrain_data import parse_pretrain_recipe, read_pretrain_recipe
 from cl_cnaps.training.recipe import MetaDatasetConfig, RangeTasks, parse_recipe, read_recipe
 
 SHIPPED = sorted((Path(__file__).parents[2] / "benchmarks" / "training").glob("*.toml"))

@@ -10,11 +10,10 @@ import torch
 from training.small import ColourSource, small_data, small_recipe
 
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.training.augmentation import augmented
 from cl_cnaps.training.class_pools import class_pool
-from cl_cnaps.training.loading import one_by_one
+from cl_cnaps.training.ranks import one_by_one
 from cl_cnaps.training.recipe import Augmentation, SourcePart
-from cl_cnaps.training.task_data import open_data
+from cl_cnaps.training.tasks import augmented, open_data
 
 
 def test_tasks_are_functions_of_seed_and_number() -> None:

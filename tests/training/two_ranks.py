@@ -14,7 +14,7 @@ from training.small import small_recipe, small_training
 
 from cl_cnaps.training import step
 from cl_cnaps.training.ranks import Ranks
-from cl_cnaps.training.task_loss import NotFiniteError, TaskScore, add_gradient
+from cl_cnaps.training.step import NotFiniteError, TaskScore, add_gradient
 
 
 def main(folder: Path) -> None:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
-from cl_cnaps.active.protocol import FIGURE_ALPHABETS, PAPER
+from cl_cnaps.active.plan import FIGURE_ALPHABETS, PAPER
 from cl_cnaps.few_shot.ablations import left_out
-from cl_cnaps.few_shot.meta_dataset import COLUMNS
+from cl_cnaps.few_shot.targets import COLUMNS
 from cl_cnaps.few_shot.targets import META_DATASET
 from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, ENCODINGS, FEATURES, HEADS, PAPER_BENCHMARKS, STRATEGIES
 from cl_cnaps.report.paper import paper_figures

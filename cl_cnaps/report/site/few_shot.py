@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cl_cnaps.few_shot.meta_dataset import COLUMNS as META_DATASET
-from cl_cnaps.few_shot.meta_dataset import GROUPS
+from cl_cnaps.few_shot.targets import COLUMNS as META_DATASET
+from cl_cnaps.few_shot.targets import GROUPS
 from cl_cnaps.metrics.intervals import average_rank
 from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
 from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows

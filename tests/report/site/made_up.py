@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cl_cnaps.active.protocol import SHORT, Protocol
+from cl_cnaps.active.plan import SHORT, Protocol
 from cl_cnaps.few_shot.ablations import ABLATIONS, QUERIES
 from cl_cnaps.records.record import Record, write_record
 from cl_cnaps.names import STRATEGIES

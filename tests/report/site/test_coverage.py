@@ -7,9 +7,9 @@ from pathlib import Path
 from report.site.made_up import ablation, active, entry, few_shot
 from report.stream_examples import stream_record
 
-from cl_cnaps.active.protocol import PAPER
+from cl_cnaps.active.plan import PAPER
 from cl_cnaps.few_shot.ablations import ABLATIONS
-from cl_cnaps.few_shot.meta_dataset import COLUMNS
+from cl_cnaps.few_shot.targets import COLUMNS
 from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.names import ABLATIONS as TITLES
 from cl_cnaps.report.site.active import active_page
