@@ -19,7 +19,7 @@ from cl_cnaps.continual import continual_cnaps
 from cl_cnaps.continual.baselines.learner import quiet_avalanche
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream
 from cl_cnaps.continual.memory import ClassMemory
-from cl_cnaps.continual.protocol import run_stream
+from cl_cnaps.continual.stream import run_stream
 from cl_cnaps.data import open_source
 from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.models.loading import load_model

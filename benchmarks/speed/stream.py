@@ -22,7 +22,7 @@ from benchmarks.speed.timing import interleaved
 from benchmarks.speed.transforms import transformed
 from cl_cnaps.continual.baselines.learner import quiet_avalanche
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream
-from cl_cnaps.continual.protocol import run_stream
+from cl_cnaps.continual.stream import run_stream
 from cl_cnaps.data import open_source
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel

@@ -9,11 +9,9 @@ from itertools import groupby
 
 import numpy as np
 
-from cl_cnaps.continual.class_order import ordered, task_sizes
 from cl_cnaps.continual.fscil import FSCIL, class_plan, listed_images, read_sessions
-from cl_cnaps.continual.image_views import Permuted, Rotated
-from cl_cnaps.continual.planning import Pool, StreamConfig, default_shots, plan_tasks
-from cl_cnaps.continual.plans import ImageView, StreamPlan, plain_view
+from cl_cnaps.continual.planning import Pool, StreamConfig, default_shots, ordered, plan_tasks, task_sizes
+from cl_cnaps.continual.plans import ImageView, Permuted, Rotated, StreamPlan, plain_view
 from cl_cnaps.data import Source
 from cl_cnaps.errors import BadInputError, MissingDataError
 

@@ -9,7 +9,7 @@ from cl_cnaps.continual.baselines.learner import quiet_avalanche
 from cl_cnaps.continual.continual_cnaps import Covariance
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import QueryScope, QuerySet
-from cl_cnaps.continual.scenario import avalanche_benchmark
+from cl_cnaps.continual.one_pass import avalanche_benchmark
 from cl_cnaps.continual.strategies import STRATEGIES
 from cl_cnaps.continual.stream import Head, Stream
 from cl_cnaps.errors import BadInputError

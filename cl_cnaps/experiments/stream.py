@@ -16,9 +16,8 @@ from cl_cnaps.continual.baselines import BASELINES, Inputs, make_baseline
 from cl_cnaps.continual.baselines.learner import quiet_avalanche
 from cl_cnaps.continual.baselines.settings import FirstSessionSettings, NetworkSettings
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, open_sources, plan_stream
-from cl_cnaps.continual.class_order import read_class_order
-from cl_cnaps.continual.protocol import RunResult, run_stream
-from cl_cnaps.continual.stream import Head, Learner, Stream
+from cl_cnaps.continual.planning import read_class_order
+from cl_cnaps.continual.stream import Head, Learner, RunResult, Stream, run_stream
 from cl_cnaps.data import open_source
 from cl_cnaps.data.feature_files import FeatureSource, given_features
 from cl_cnaps.errors import BadInputError

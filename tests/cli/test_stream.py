@@ -19,7 +19,7 @@ from PIL import Image
 
 from cl_cnaps import names
 from cl_cnaps.commands.main import main
-from cl_cnaps.continual.protocol import RunResult
+from cl_cnaps.continual.stream import RunResult
 from cl_cnaps.experiments import stream as experiment
 
 SMALL = ("--backbone", "resnet18", "--image-size", "16", "--shots", "3", "--queries", "4")

@@ -17,8 +17,7 @@ from cl_cnaps.continual.cnaps_learner import CnapsLearner
 from cl_cnaps.continual.continual_cnaps import Covariance
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.memory import ClassGroup
-from cl_cnaps.continual.protocol import run_stream
-from cl_cnaps.continual.stream import accuracy
+from cl_cnaps.continual.stream import accuracy, run_stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.features.kept import KeptBatches
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, ModelName, TransductiveCnaps

@@ -6,8 +6,7 @@ import torch
 from continual.small_streams import small_stream
 from torch import Tensor
 
-from cl_cnaps.continual.protocol import run_stream
-from cl_cnaps.continual.stream import Head
+from cl_cnaps.continual.stream import Head, run_stream
 
 
 class Scripted:

@@ -23,9 +23,9 @@ from sklearn.metrics import log_loss
 
 from cl_cnaps.continual.baselines import make_baseline
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
-from cl_cnaps.continual.protocol import run_stream
-from cl_cnaps.continual.scenario import avalanche_benchmark
+from cl_cnaps.continual.one_pass import avalanche_benchmark
 from cl_cnaps.continual.strategies import SimpleCnapsStrategy
+from cl_cnaps.continual.stream import run_stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.metrics.continual import (
     accuracy_by_step,

@@ -14,9 +14,8 @@ from continual.small_streams import task_of_classes
 from PIL import Image
 
 from cl_cnaps.continual.benchmarks import StreamConfig, open_sources, plan_stream, source_names
-from cl_cnaps.continual.class_order import legacy_order, ordered, read_class_order, task_sizes
-from cl_cnaps.continual.image_views import PERMUTED_PIXELS, Permuted, Rotated
-from cl_cnaps.continual.plans import StreamPlan
+from cl_cnaps.continual.planning import legacy_order, ordered, read_class_order, task_sizes
+from cl_cnaps.continual.plans import PERMUTED_PIXELS, Permuted, Rotated, StreamPlan
 from cl_cnaps.continual.stream import Stream
 from cl_cnaps.data import Source, open_source
 from cl_cnaps.errors import BadInputError, MissingDataError

@@ -14,9 +14,8 @@ from reference import dense_gaussian
 from torch import Tensor
 
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
-from cl_cnaps.continual.protocol import run_stream
 from cl_cnaps.continual.strategies import STRATEGIES, CnapsStrategy
-from cl_cnaps.continual.stream import Stream, Task
+from cl_cnaps.continual.stream import Stream, Task, run_stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import refine
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, ModelName, make_model

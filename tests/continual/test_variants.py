@@ -12,7 +12,7 @@ from models.small import small_model
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.memory import ClassKey
-from cl_cnaps.continual.protocol import run_stream
+from cl_cnaps.continual.stream import run_stream
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.names import VARIANTS

@@ -21,8 +21,7 @@ from cl_cnaps.continual.baselines.settings import (
     with_changes,
 )
 from cl_cnaps.continual.batches import as_images
-from cl_cnaps.continual.one_pass import OnePassStrategy
-from cl_cnaps.continual.scenario import training_experiences
+from cl_cnaps.continual.one_pass import OnePassStrategy, training_experiences
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.models.cnaps import CnapsModel

@@ -15,7 +15,7 @@ from cl_cnaps.continual.baselines.inputs import COLOUR_PIXELS, GREY_PIXELS, Stre
 from cl_cnaps.continual.baselines.learner import BaselineLearner, own_randomness
 from cl_cnaps.continual.baselines.methods import MeanField, Method, method
 from cl_cnaps.continual.baselines.settings import NetworkSettings, VclSettings
-from cl_cnaps.continual.scenario import training_experiences
+from cl_cnaps.continual.one_pass import training_experiences
 from cl_cnaps.errors import ClCnapsError
 
 

@@ -16,7 +16,7 @@ from cl_cnaps.continual.baselines.heads import oas_shrinkage, solve_positive
 from cl_cnaps.continual.baselines.inputs import StreamInputs
 from cl_cnaps.continual.baselines.learner import BaselineLearner, quiet_avalanche
 from cl_cnaps.continual.baselines.settings import FecamSettings, NcmSettings, SldaSettings
-from cl_cnaps.continual.scenario import training_experiences
+from cl_cnaps.continual.one_pass import training_experiences
 from cl_cnaps.errors import BadInputError, ClCnapsError
 
 
