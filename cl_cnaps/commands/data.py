@@ -60,7 +60,7 @@ def list_sources(as_json: bool) -> None:
                 f"{n:,}" if n == of else f"{n:,} of {of:,}"
                 for n, of in zip(found, row.published.get(split, found), strict=True)
             ]
-            name, *rest = (row.name, complete, row.place) if number == 0 else ("", "", "")
+            name, *rest = (row.name, complete, row.location) if number == 0 else ("", "", "")
             table.add_row(*map(escaped, (name, split, *counts, *rest)))
     console = terminal()
     console.print(f"Data root: {data_root()}\n")

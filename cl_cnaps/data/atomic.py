@@ -187,10 +187,10 @@ def sync(path: Path) -> None:
 
 def sync_tree(folder: Path) -> None:
     """Bring every file below a folder, and their names, to the disk."""
-    for place, _, files in os.walk(folder):
+    for below, _, files in os.walk(folder):
         for name in files:
-            sync(Path(place) / name)
-        sync(Path(place))
+            sync(Path(below) / name)
+        sync(Path(below))
 
 
 def _aside(target: Path) -> Path:

@@ -45,7 +45,7 @@ class KnownSet:
 
     name: str
     title: str
-    places: tuple[str, ...]
+    folders: tuple[str, ...]
     """What its folder, or its zip without the suffix, may be called in the data root; none of a set that is drawn."""
 
     official: Mapping[str, tuple[int, int]]
@@ -148,12 +148,12 @@ def is_complete(counts: Mapping[str, Mapping[str, int]], official: Mapping[str, 
     found = {split: (len(classes), sum(classes.values())) for split, classes in counts.items()}
     if set(found) == set(official):
         return all(found[split] == tuple(official[split]) for split in official)
-    # Split otherwise than officially: the images are what counts.
+    # Other splits than the official ones: the number of images decides.
     return sum(images for _, images in found.values()) == sum(images for _, images in official.values())
 
 
 def completeness(counts: Mapping[str, Mapping[str, int]], official: Mapping[str, tuple[int, int]]) -> str:
-    """What is there of what was published, as a person is told it: "500 of 5,000 train images a class"."""
+    """Describe what is there of what was published: "500 of 5,000 train images a class"."""
     if is_complete(counts, official):
         return "complete"
     parts = [_part(split, classes, official.get(split)) for split, classes in counts.items()]

@@ -63,24 +63,24 @@ def convert(
     Images of all splits of the source are taken, or of those named. Classes without images are left out of
     the written specification, and the others numbered again without gaps. Image files go in as they are if
     they are JPEG or PNG; other images become PNG, and so do all with `invert`, which turns black into white.
-    `progress` is told the number of images written since it was last told. The folder appears when it is
+    `progress` is called with the number of images written since the last call. The folder appears when it is
     whole.
     """
     if folder.exists():
         raise BadInputError(f"{folder} exists; records are only written to a new folder")
     pieces = images_by_class(source, splits)
-    places = matched(class_labels(spec), list(pieces))
-    if not places:
+    matches = matched(class_labels(spec), list(pieces))
+    if not matches:
         raise BadInputError(
             f"no class of {source.name} is one of the {len(spec.class_names):,} classes of the specification "
             f"{spec.name}: it has {', '.join(list(pieces)[:4])} ..., not {', '.join(spec.class_names[:4])}"
         )
-    chosen = sorted(places)
-    written = subset(spec, {i: sum(count for _, count in pieces[places[i]]) for i in chosen})
+    chosen = sorted(matches)
+    written = subset(spec, {i: sum(count for _, count in pieces[matches[i]]) for i in chosen})
     images = 0
     with partial_folder(folder.parent, folder.name) as partial:
         for class_id, old_id in enumerate(chosen):
-            name = places[old_id]
+            name = matches[old_id]
             records = _records(source, name, pieces[name], class_id, invert)
             count = write_records(partial / written.file_pattern.format(class_id), records)
             images += count
@@ -90,8 +90,8 @@ def convert(
             folder,
             written,
             images,
-            tuple(label for i, label in enumerate(class_labels(spec)) if i not in places),
-            tuple(name for name in pieces if name not in places.values()),
+            tuple(label for i, label in enumerate(class_labels(spec)) if i not in matches),
+            tuple(name for name in pieces if name not in matches.values()),
         )
         written.write(partial / SPEC_FILE, str(folder))
         write_text(partial / NOTE_FILE, json.dumps(_note(source, result), indent=2) + "\n")
@@ -168,7 +168,7 @@ def plan_conversions(
     fractions: tuple[float, float, float] | None = None,
     seed: int = 0,
 ) -> list[Plan]:
-    """Plan all before any is written, so that what is missing is said at once; see `plan_conversion`."""
+    """Plan all before any is written, so that what is missing is reported at once; see `plan_conversion`."""
     plans: dict[Path, Plan] = {}
     for source in sources:
         plan = plan_conversion(source, out, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed)

@@ -1,4 +1,4 @@
-"""From the bytes of an image file to a square RGB tensor: the one place where images are resized."""
+"""From the bytes of an image file to a square RGB tensor; images are resized here and nowhere else."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ _ARCHIVES = (".gz", ".tgz", ".zip")
 def fetch(name: str, root: Path) -> Path:
     """Download a set into the data root, in torchvision's layout and with its progress bar.
 
-    Everything happens in a hidden folder of the data root, which is moved into place at the end and removed
+    Everything happens in a hidden folder of the data root, which gets its name at the end and is removed
     if anything fails.
     """
     if name not in DOWNLOADS:
@@ -238,14 +238,14 @@ def _download(name: str, download: Download, folder: Path) -> None:
             download_url(url, folder, filename=file.name, md5=download.md5)
             break
         except (URLError, OSError, RuntimeError) as error:
-            # torchvision says the same of a missing and of a wrong file.
+            # torchvision has one message for a missing and for a wrong file.
             wrong = isinstance(error, RuntimeError) and file.exists()
             failures.append(f"{url}: {'its checksum is wrong' if wrong else error}")
             file.unlink(missing_ok=True)
     else:
         raise MissingDataError(
             f"{name} could not be fetched, and nothing was kept: {'; '.join(failures)}. Try again later, or "
-            f"get the set by other means and put it into the data root (docs/data.md says how)"
+            f"get the set by other means and put it into the data root (see docs/data.md)"
         )
     if file.name.endswith(_ARCHIVES):
         unpack(file, folder)

@@ -52,7 +52,7 @@ def by_folder(names: Iterable[str], where: Callable[[str], str], official_order:
     """Sort image files into splits and classes.
 
     Folders that hold nothing but one other folder are passed over. Top-level folders that are all called like
-    splits (`SPLIT_FOLDERS`) are splits; otherwise there is one split, "all". The folders below that make the
+    splits (`SPLIT_FOLDERS`) are splits; without them there is one split, "all". The folders below that make the
     class name, so Omniglot's classes are called Alphabet/character01. Hidden files and files that are not
     images are ignored; an image outside any class folder is an error.
     """
@@ -87,8 +87,8 @@ def by_folder(names: Iterable[str], where: Callable[[str], str], official_order:
 
 def class_order(official: Sequence[str]) -> Callable[[str], tuple[int, tuple[tuple[int, str, str], ...]]]:
     """Sort key for class names: the official label order where the name is an official one, else natural."""
-    places = {plain(name): place for place, name in enumerate(official)}
-    return lambda name: (places.get(plain(name), len(places)), natural(name))
+    positions = {plain(name): position for position, name in enumerate(official)}
+    return lambda name: (positions.get(plain(name), len(positions)), natural(name))
 
 
 def plain(name: str) -> str:

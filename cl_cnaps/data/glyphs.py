@@ -167,8 +167,8 @@ def _font_file(face: str) -> Path:
 def _font_folder() -> Path:
     """Find matplotlib's fonts, without importing it."""
     found = importlib.util.find_spec("matplotlib")
-    for place in (found.submodule_search_locations if found is not None else None) or ():
-        folder = Path(place) / "mpl-data" / "fonts" / "ttf"
+    for package in (found.submodule_search_locations if found is not None else None) or ():
+        folder = Path(package) / "mpl-data" / "fonts" / "ttf"
         if all((folder / f"{face}.ttf").is_file() for face in FACES):
             return folder
     raise MissingDataError(

@@ -119,7 +119,7 @@ class RecordSource(CountedSource):
             if records != expected:
                 names = ", ".join(file.name for file in self._files[class_id])
                 raise BadInputError(
-                    f"{self.path}: {names} has {records:,} records; {SPEC_FILE} says {expected:,}"
+                    f"{self.path}: {names} has {records:,} records; {SPEC_FILE} has {expected:,}"
                 )
             self._indexes[class_id] = found
         return self._indexes[class_id]

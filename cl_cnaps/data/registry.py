@@ -87,7 +87,7 @@ def register(name: str, path: Path, root: Path, *, replace: bool = False) -> Non
     except OSError as error:
         raise ClCnapsError(
             f"{root / FILE} cannot be written ({reason(error)}). Set CL_CNAPS_DATA to a folder of yours, or "
-            f"name the images as folder:{path} where a source is asked for"
+            f"name the images as folder:{path} in place of a name"
         ) from error
 
 
@@ -149,8 +149,8 @@ def find(known: KnownSet, root: Path) -> CountedSource | None:
     source = torchvision_source(known, root)
     if source is not None:
         return _compared(source, known, f"{source.origin} in the data root")
-    for place in known.places:
-        folder, archive, records = root / place, root / f"{place}.zip", root / "records" / place
+    for called in known.folders:
+        folder, archive, records = root / called, root / f"{called}.zip", root / "records" / called
         for path in (folder, records):
             if (path / SPEC_FILE).is_file():
                 return _compared_records(
@@ -158,7 +158,7 @@ def find(known: KnownSet, root: Path) -> CountedSource | None:
                 )
         if folder.is_dir():
             return _compared(
-                _from_tree(open_tree(folder), known.name, known), known, f"{place}/ in the data root"
+                _from_tree(open_tree(folder), known.name, known), known, f"{called}/ in the data root"
             )
         if archive.is_file():
             return _compared(
@@ -192,9 +192,9 @@ def missing(known: KnownSet, root: Path) -> str:
     else:
         inside = f"{'/, '.join(known.official)}/, each <class>/<image>"
     fetched = f", or run: cl-cnaps data fetch {known.name}" if known.name in DOWNLOADS else ""
-    place = known.places[0]
+    called = known.folders[0]
     return (
-        f"{known.title} is not in {root}. Put a folder {place}/ or a zip {place}.zip there, with {inside}"
+        f"{known.title} is not in {root}. Put a folder {called}/ or a zip {called}.zip there, with {inside}"
         f"{fetched}. CL_CNAPS_DATA names the folder that is looked in"
     )
 
@@ -222,22 +222,22 @@ def _from_tree(tree: Tree, name: str, known: KnownSet | None = None) -> CountedS
     )
 
 
-def _compared(source: CountedSource, known: KnownSet, place: str) -> CountedSource:
+def _compared(source: CountedSource, known: KnownSet, found_in: str) -> CountedSource:
     """Say of a known set where it was found and how much of it."""
     counts = {s: {c: source.count(s, c) for c in source.classes(s)} for s in source.splits}
     source.complete = is_complete(counts, known.official)
-    source.origin = f"{place}: {completeness(counts, known.official)}"
+    source.origin = f"{found_in}: {completeness(counts, known.official)}"
     return source
 
 
-def _compared_records(source: RecordSource, known: KnownSet, place: str) -> CountedSource:
+def _compared_records(source: RecordSource, known: KnownSet, found_in: str) -> CountedSource:
     """The same for records, whose splits are of classes and which may be of one official split only."""
     splits = [known.record_split] if known.record_split else list(known.official)
     published = [known.official[split] for split in splits]
     official = {"all": (sum(classes for classes, _ in published), sum(images for _, images in published))}
     counts = {"all": {c: source.count(s, c) for s in source.splits for c in source.classes(s)}}
     source.complete = is_complete(counts, official)
-    source.origin = f"records in {place} in the data root: {completeness(counts, official)}"
+    source.origin = f"records in {found_in} in the data root: {completeness(counts, official)}"
     return source
 
 
@@ -272,7 +272,7 @@ class Row:
         return bool(self.splits)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it is, without how much of it."""
         return self.origin.partition(": ")[0].removesuffix(" in the data root")
 

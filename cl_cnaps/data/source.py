@@ -30,7 +30,7 @@ class Source(Protocol):
 
     @property
     def origin(self) -> str:
-        """Where the images came from, as a person is told it."""
+        """Where the images came from, in words."""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Source(Protocol):
 class CountedSource(ABC):
     """A source that knows its counts from the start and reads one image at a time.
 
-    Subclasses say how one image is opened, where it is, and what the content's digest is.
+    Subclasses define how one image is opened, where it is, and the digest of the content.
     """
 
     grey = False
@@ -117,7 +117,7 @@ class CountedSource(ABC):
 
     @abstractmethod
     def where(self, split: str, class_name: str, index: int) -> str:
-        """The place of one image, so that a person can find it: a file, or a file and a position."""
+        """Where one image is: a file, or a file and a position."""
 
     @abstractmethod
     def digest(self) -> str:
@@ -136,14 +136,14 @@ def check_indices(source: Source, split: str, class_name: str, indices: Sequence
     if wrong:
         raise BadInputError(
             f"class {class_name!r} of {source.name} has {count:,} images in split {split!r}; "
-            f"image number {wrong[0]} was asked for"
+            f"there is no image number {wrong[0]}"
         )
 
 
 def check_size(size: int) -> None:
     """Raise unless this is a side that an image can have."""
     if not 1 <= size <= 4096:
-        raise BadInputError(f"images of {size} x {size} pixels were asked for; the side must be 1 to 4096")
+        raise BadInputError(f"images of {size} x {size} pixels are not possible; the side must be 1 to 4096")
 
 
 def empty_images(source: Source, count: int, size: int) -> torch.Tensor:

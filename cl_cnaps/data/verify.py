@@ -58,8 +58,8 @@ def verify(
 ) -> Verification:
     """Decode every image. Counts are compared with `spec` if given, else with the published ones.
 
-    With `spec`, `splits` says which splits of the source its counts are of, if not of all.
-    `progress` is told the number of images opened since it was last told.
+    With `spec`, `splits` are those of the source that its counts are of, if not all.
+    `progress` is called with the number of images opened since the last call.
     """
     good: dict[str, dict[str, int]] = {}
     bad: dict[str, None] = {}  # in order, each once: a damaged record file spoils all its images the same way
@@ -88,10 +88,10 @@ def _from_spec(
     pieces: Mapping[str, list[tuple[str, int]]], spec: DatasetSpec, good: Mapping[str, Mapping[str, int]]
 ) -> list[Difference]:
     labels = class_labels(spec)
-    places = matched(labels, list(pieces))
-    found = {i: sum(good[split][name] for split, _ in pieces[name]) for i, name in places.items()}
+    matches = matched(labels, list(pieces))
+    found = {i: sum(good[split][name] for split, _ in pieces[name]) for i, name in matches.items()}
     wanted = [Difference(label, found.get(i, 0), spec.images(i)) for i, label in enumerate(labels)]
-    extra = [name for name in pieces if name not in places.values()]
+    extra = [name for name in pieces if name not in matches.values()]
     unwanted = [Difference(name, sum(count for _, count in pieces[name]), 0) for name in extra]
     return [difference for difference in (*wanted, *unwanted) if difference.found != difference.expected]
 

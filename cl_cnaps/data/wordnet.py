@@ -130,7 +130,7 @@ def pruned(graph: Graph, kept: Collection[str]) -> Graph:
     parents = {node.wn_id: node.parents for node in graph}
 
     def remaining(wn_id: str) -> Iterator[str]:
-        """A parent, or in the place of one that is gone its own."""
+        """Yield a parent that is kept, or else its own parents."""
         if wn_id in children:
             yield wn_id
         else:

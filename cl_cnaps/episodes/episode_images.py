@@ -27,7 +27,7 @@ class Piece:
 class EpisodeImages:
     """A view of a source, itself a source: named classes, each put together from pieces of the source's splits.
 
-    With `invert`, black and white change places.
+    With `invert`, black becomes white and white black.
     """
 
     splits = (SPLIT,)

@@ -105,8 +105,8 @@ class FixedSampler(_TableSampler):
         self.config = config or FixedConfig()
         table = _table(classes)
         if len(table) < self.config.ways:
-            raise BadInputError(f"{source}: has {len(table)} classes; {self.config.ways} ways were asked for")
-        reason = f"{self.config.shots} shots and {self.config.queries} queries were asked for"
+            raise BadInputError(f"{source}: has {len(table)} classes; tasks have {self.config.ways} ways")
+        reason = f"{self.config.shots} shots and {self.config.queries} queries are needed"
         super().__init__(source, table, seed, self.config.shots + self.config.queries, reason)
 
     def episode(self, index: int) -> Episode:

@@ -30,14 +30,14 @@ from cl_cnaps.models.film import FoldedNetwork
 def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:
     """A folder in `folder` for the features of models that prepare and embed images alike, and agree in `more`."""
     info = model.backbone.info
-    said = (
+    decides = (
         (info.name, info.image_size, info.mean, info.std),
         (model.device.type, torch.__version__),
         more,
     )
-    place = folder / hashlib.sha256(repr(said).encode()).hexdigest()[:16]
-    make_folder(place)
-    return place
+    target = folder / hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
+    make_folder(target)
+    return target
 
 
 def read_features(file: Path, images: int) -> Tensor | None:
@@ -132,7 +132,7 @@ class _Two:
 def embed_or_find(
     model: CnapsModel, images: Tensor, network: FoldedNetwork, kept: FeatureStore | None
 ) -> Tensor:
-    """Features N x D of uint8 images: those that are kept, or else new ones, which are kept if there is a place."""
+    """Features N x D of uint8 images: those that are kept, or else new ones, which are then kept."""
     if kept is None:
         return model.embed_folded(images, network)
     return kept.of(images, network, lambda: model.embed_folded(images, network)).to(model.device)

@@ -106,7 +106,7 @@ def test_cifar_is_read_in_torchvisions_layout(small_cifar: Path) -> None:
     assert not source.grey
 
 
-def test_a_cifar_batch_that_is_not_the_official_one_is_never_unpickled(small_cifar: Path) -> None:
+def test_foreign_cifar_batch_is_not_unpickled(small_cifar: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[Path]]:
             return Path.touch, (small_cifar / "executed",)

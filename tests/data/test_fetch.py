@@ -50,9 +50,7 @@ def test_archives_are_unpacked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", EVIL)
 @pytest.mark.parametrize("kind", ["zip", "tgz"])
-def test_names_that_lead_out_are_refused_before_anything_is_written(
-    tmp_path: Path, name: str, kind: str
-) -> None:
+def test_archive_names_that_lead_out(tmp_path: Path, name: str, kind: str) -> None:
     file = tmp_path / f"evil.{kind}"
     if kind == "zip":
         zip_of(file, **{"good.txt": b"good", name: b"evil"})
@@ -168,7 +166,7 @@ def test_the_next_mirror_is_tried(
     assert fetch("fashion-mnist", tmp_path / "root").is_dir()
 
 
-def test_a_file_that_is_not_there_is_said_with_its_address(fashion: Path, tmp_path: Path) -> None:
+def test_missing_download(fashion: Path, tmp_path: Path) -> None:
     (fashion / "train-images-idx3-ubyte.gz").unlink()
     with pytest.raises(MissingDataError, match=r"http://127.*train-images-idx3-ubyte\.gz: HTTP Error 404"):
         fetch("fashion-mnist", tmp_path / "root")
@@ -202,7 +200,7 @@ def test_an_archive_that_brings_its_folder(
     assert sorted(files) == ["cifar-10-batches-py", "cifar-10-batches-py/data_batch_1"]
 
 
-def test_an_archive_that_leads_out_is_refused_and_nothing_is_left(
+def test_fetched_archive_that_leads_out(
     site: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_tar(site, "../../escaped", monkeypatch)

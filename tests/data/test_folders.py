@@ -24,13 +24,13 @@ def test_plain_class_folders_are_one_split() -> None:
     }
 
 
-def test_split_folders_are_splits_in_the_usual_order_whatever_they_are_called() -> None:
+def test_split_folders() -> None:
     found = table("set/Testing/a/1.png", "set/valid/a/1.png", "set/train/b/1.png")
     assert list(found) == ["train", "val", "test"]
     assert found["val"] == {"a": ("set/valid/a/1.png",)}
 
 
-def test_outer_folders_are_passed_over_but_never_a_class_or_a_split() -> None:
+def test_outer_folders() -> None:
     assert list(table("x/y/cat/1.png", "x/y/dog/1.png")["all"]) == ["cat", "dog"]
     assert list(table("x/only/1.png")["all"]) == ["only"]
     assert list(table("only/1.png")["all"]) == ["only"]
@@ -51,7 +51,7 @@ def test_a_class_called_train_beside_others_is_a_class() -> None:
     assert list(table("train/1.png", "plane/1.png")["all"]) == ["plane", "train"]
 
 
-def test_classes_come_in_natural_order_or_in_the_official_one() -> None:
+def test_order_of_classes() -> None:
     names = ("10/a.png", "9/a.png", "1/a.png")
     assert list(table(*names)["all"]) == ["1", "9", "10"]
     spelled = ("zebra/1.png", "T-shirt_top/1.png", "ankle boot/1.png", "trouser/1.png")
@@ -66,7 +66,7 @@ def test_what_is_not_an_image_or_hidden_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("stray", ["1.png", "train/1.png"])
-def test_an_image_outside_any_class_is_an_error_that_names_it(stray: str) -> None:
+def test_image_outside_any_class(stray: str) -> None:
     with pytest.raises(BadInputError, match=f"<{stray}> lies outside any class folder"):
         table("train/cat/1.png", "test/cat/1.png", stray)
 
@@ -138,9 +138,7 @@ def test_a_folder_its_copy_and_its_zip_have_one_digest(folder: Path, tmp_path: P
     assert pickle.loads(pickle.dumps(zipped_source)).digest() in digests
 
 
-def test_the_digest_follows_the_content_and_is_remembered(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digest_follows_content(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = open_source(f"folder:{folder}").digest()
     file = folder / "train" / "cat" / "0.png"
     data = bytearray(file.read_bytes())
@@ -157,7 +155,7 @@ def test_the_digest_follows_the_content_and_is_remembered(
     assert open_source(f"folder:{folder}").digest() == after
 
 
-def test_files_pass_on_as_they_are_only_if_every_reader_knows_their_kind(tmp_path: Path) -> None:
+def test_encoded_files(tmp_path: Path) -> None:
     (tmp_path / "set" / "a").mkdir(parents=True)
     jpeg, bmp = file_bytes(picture(1), "JPEG"), file_bytes(picture(2), "BMP")
     (tmp_path / "set" / "a" / "1.jpg").write_bytes(jpeg)

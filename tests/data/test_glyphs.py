@@ -44,7 +44,7 @@ def test_no_script_is_in_two_splits_and_none_alone(source: CountedSource) -> Non
         assert len({name.split("/")[0] for name in source.classes(split)}) >= 2
 
 
-def test_every_class_is_in_twelve_faces_and_none_is_a_digit_or_one_of_its_homoglyphs(
+def test_classes_of_glyphs(
     source: CountedSource,
 ) -> None:
     everything = [c for split in source.splits for c in characters(source, split)]

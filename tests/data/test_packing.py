@@ -67,7 +67,7 @@ def test_the_file_is_keyed_by_content_size_and_order(source: CountedSource, tmp_
     assert packed_file(open_path(other), 16) != packed_file(source, 16)
 
 
-def test_a_build_that_fails_leaves_nothing_and_can_be_repeated(source: CountedSource) -> None:
+def test_failed_packing_leaves_nothing(source: CountedSource) -> None:
     def stop(_: int) -> None:
         raise KeyboardInterrupt
 

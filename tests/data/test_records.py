@@ -65,7 +65,7 @@ def test_what_is_written_is_the_official_form(pets: Path) -> None:
     assert note["classes_without_images"] == ["red fox"]
 
 
-def test_a_zip_converts_to_the_same_records_as_its_folder(pets: Path, tmp_path: Path) -> None:
+def test_zip_and_folder_convert_alike(pets: Path, tmp_path: Path) -> None:
     archive = zipped(tmp_path / "pets", tmp_path / "pets.zip")
     other = convert(open_source(f"folder:{archive}"), parse_spec(FLAT), tmp_path / "other").folder
     for file in pets.glob("*.tfrecords"):
@@ -107,7 +107,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_folder_that_exists_or_shares_no_class_is_refused(pets: Path, tmp_path: Path) -> None:
+def test_conversion_refused(pets: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="exists; records are only written to a new folder"):
         convert(open_source(f"folder:{tmp_path / 'pets'}"), parse_spec(FLAT), pets)
     cars = class_folders(tmp_path / "cars", {"vw": 1})
@@ -137,10 +137,10 @@ def test_shards_and_pools_are_read_as_one_class(tmp_path: Path) -> None:
     assert "0_train.tfrecords at byte 0" in source.where("train", "cat", 1)
 
 
-def test_records_that_do_not_fit_the_specification_are_named(pets: Path) -> None:
+def test_records_unlike_their_specification(pets: Path) -> None:
     good = (pets / "1.tfrecords").read_bytes()
     write_records(pets / "1.tfrecords", [encode_example(file_bytes(picture(1)), 1)])
-    with pytest.raises(BadInputError, match=r"1\.tfrecords has 1 records; dataset_spec\.json says 2"):
+    with pytest.raises(BadInputError, match=r"1\.tfrecords has 1 records; dataset_spec\.json has 2"):
         RecordSource(pets).image("train", "dog", 0)
     write_records(pets / "1.tfrecords", [encode_example(file_bytes(picture(1)), 7)] * 2)
     with pytest.raises(BadInputError, match=r"1\.tfrecords at byte 0: label 7 in a record of class 1"):
@@ -172,7 +172,7 @@ def test_the_digest_follows_the_records(pets: Path) -> None:
         ("traffic_sign", {"test": 43}, 2580),
     ],
 )
-def test_real_sets_become_records_by_their_official_specifications(
+def test_real_sets_as_records(
     shared_data: Path, official_specs: Path, tmp_path: Path, name: str, classes: dict[str, int], images: int
 ) -> None:
     source = open_source(name, root=shared_data)

@@ -81,7 +81,7 @@ def test_names_that_were_registered_are_found(tmp_path: Path) -> None:
     assert registered(root) == {"mushrooms": tmp_path.resolve()}
 
 
-def test_names_that_would_hide_others_or_break_commands_are_refused(tmp_path: Path) -> None:
+def test_bad_names_are_refused(tmp_path: Path) -> None:
     for name in ("MNIST", "cifar-10"):
         with pytest.raises(BadInputError, match="name of a published data set"):
             register(name, tmp_path, tmp_path)
@@ -93,7 +93,7 @@ def test_names_that_would_hide_others_or_break_commands_are_refused(tmp_path: Pa
         open_source("anything", root=tmp_path)
 
 
-def test_a_data_root_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+def test_data_root_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ClCnapsError, match=r"cannot be written .*folder:"):
         register("mine", tmp_path, tmp_path / "file")
@@ -158,7 +158,7 @@ def test_completeness_is_said_by_what_differs() -> None:
     assert completeness(part, official) == "3 of 5 train images a class, 2 of 4 test images in 1 of 2 classes"
 
 
-def test_everything_known_is_listed_and_one_bad_zip_spoils_nothing(tmp_path: Path) -> None:
+def test_listing_with_a_bad_zip(tmp_path: Path) -> None:
     (tmp_path / "cifar10.zip").write_bytes(b"no zip")
     register("gone", tmp_path / "gone", tmp_path)
     rows = {row.name: row for row in listing(tmp_path)}

@@ -18,7 +18,7 @@ def test_every_kind_comes_out_as_it_went_in(document: dict[str, Any]) -> None:
     assert parse_spec(document).as_json("somewhere") == document
 
 
-def test_official_specifications_come_out_as_they_went_in(official_specs: Path) -> None:
+def test_official_specifications_round_trip(official_specs: Path) -> None:
     files = sorted(official_specs.glob("*_dataset_spec.json"))
     assert len(files) == 11
     for file in files:

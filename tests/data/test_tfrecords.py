@@ -32,7 +32,7 @@ def test_what_is_written_is_read(image: bytes, label: int) -> None:
     assert decode_example(encode_example(image, label), "x") == (image, label)
 
 
-def test_other_features_and_an_unpacked_label_are_understood() -> None:
+def test_other_features_and_unpacked_label() -> None:
     other = bytes.fromhex("0a 0b 0a 01 7a 12 06 12 04 0a 02 00 00")  # "z" -> FloatList
     image = bytes.fromhex("0a 0e 0a 05 69 6d 61 67 65 12 05 0a 03 0a 01 07")
     label = bytes.fromhex("0a 0d 0a 05 6c 61 62 65 6c 12 04 1a 02 08 05")  # 5, not packed
@@ -49,7 +49,7 @@ def test_a_record_without_an_image_or_label_is_named() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
+def test_random_bytes_are_refused(data: bytes) -> None:
     try:
         decode_example(data, "x")
     except BadInputError as error:
@@ -133,7 +133,7 @@ def test_any_flipped_bit_is_found_with_file_and_offset(file: Path, data: st.Data
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_truncated_file_is_found_unless_whole_records_are_missing(file: Path, data: st.DataObject) -> None:
+def test_truncated_record_file(file: Path, data: st.DataObject) -> None:
     good = b"".join(map(slow_record, RECORDS))
     ends = {0, 21, 37, len(good)}
     size = data.draw(st.integers(0, len(good)).filter(lambda size: size not in ends))
@@ -151,9 +151,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         RecordReader().read(tmp_path / "none", 0)
 
 
-def test_the_index_of_a_long_file_is_kept_and_follows_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_index_follows_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "long"
     write_records(file, [b"x"] * 300)
     first = record_index(file)
@@ -174,7 +172,7 @@ def test_at_most_so_many_files_are_open(tmp_path: Path) -> None:
         assert len(reader._open) == 2
 
 
-def test_a_reader_works_in_forked_processes_and_after_pickling(file: Path) -> None:
+def test_reader_in_other_processes(file: Path) -> None:
     offsets = record_index(file)[:, 0].tolist() * 50
     reader = RecordReader()
     assert reader.read(file, offsets[0]) == b"first"  # open when the processes are forked
@@ -183,7 +181,7 @@ def test_a_reader_works_in_forked_processes_and_after_pickling(file: Path) -> No
     assert pickle.loads(pickle.dumps(reader)).read(file, 0) == b"first"
 
 
-def test_two_hundred_classes_are_read_with_64_open_files_allowed(tmp_path: Path) -> None:
+def test_few_open_files(tmp_path: Path) -> None:
     for i in range(200):
         write_records(tmp_path / f"{i}.tfrecords", [b"a", b"b"])
     script = """

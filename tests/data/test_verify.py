@@ -44,7 +44,7 @@ def test_counts_are_compared_with_a_specification(folder: Path) -> None:
     )
 
 
-def test_counts_of_a_known_set_are_compared_with_the_published(tmp_path: Path) -> None:
+def test_published_counts(tmp_path: Path) -> None:
     class_folders(tmp_path / "cifar10", {"train/cat": 1, "test/cat": 1})
     source = find(CATALOG["cifar10"], tmp_path)
     assert source is not None

@@ -21,12 +21,12 @@ def edges(graph: Graph) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     return down, up
 
 
-def test_spans_count_a_class_once_however_often_it_is_reached() -> None:
+def test_spans_count_a_class_once() -> None:
     assert class_graph(TRAIN).spans["animal"] == ("cat", "dog", "wolf")
     assert images_below(TRAIN, {"cat": 1, "dog": 2, "wolf": 3, "hammer": 4, "saw": 5})["animal"] == 6
 
 
-def test_nodes_that_span_nothing_or_the_same_as_their_child_go() -> None:
+def test_pruned_nodes() -> None:
     kept = pruned(TRAIN, {"cat", "dog", "hammer"})
     assert {node.wn_id: node.children for node in kept} == {
         # wild is left with dog alone, tool with hammer alone: both give way to their child
@@ -65,7 +65,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs(), st.data())
-def test_a_pruned_graph_keeps_every_different_group_of_classes(graph: Graph, data: st.DataObject) -> None:
+def test_pruned_graph_keeps_groups(graph: Graph, data: st.DataObject) -> None:
     kept = set(data.draw(st.lists(st.sampled_from(leaves(graph)), unique=True)))
     result = pruned(graph, kept)
     down, up = edges(result)
@@ -81,9 +81,7 @@ def test_a_child_that_is_not_there_is_named() -> None:
         class_graph((Synset("a", "", ("b",), ()),))
 
 
-def test_mini_imagenet_keeps_the_part_of_the_official_graph_that_spans_it(
-    shared_data: Path, official_specs: Path
-) -> None:
+def test_graph_of_mini_imagenet(shared_data: Path, official_specs: Path) -> None:
     from cl_cnaps.episodes.spec import ClassGraph
 
     spec = read_spec(official_specs / "ilsvrc_2012_dataset_spec.json")

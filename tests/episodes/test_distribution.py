@@ -122,7 +122,7 @@ def test_weights_are_log_uniform_about_one(widest):
     assert_probability(hits, total, 1 / 8)
 
 
-def test_queries_are_set_by_the_smallest_class_of_the_episode():
+def test_queries_of_the_smallest_class():
     # Five classes of 100 and one of 7: ways 5 or 6. The small one is in all 6-way and 5/6 of 5-way episodes
     # (11/12 of all), and then there are 7 // 2 = 3 queries a class, else 10.
     sampler = VariableSampler("t", {**{f"c{k}": 100 for k in range(5)}, "small": 7}, seed=6)
@@ -130,7 +130,7 @@ def test_queries_are_set_by_the_smallest_class_of_the_episode():
     assert_distributed((int(e.queries[0]) for e in episodes), {3: 11 / 12, 10: 1 / 12})
 
 
-def test_alphabets_are_picked_uniformly_whatever_their_size():
+def test_alphabets_are_picked_uniformly():
     # Alphabets of 5 and 8 characters: half of the episodes have the first (5 ways), half the second, with
     # ways uniform on {5, 6, 7, 8}.
     groups = {"first": tuple(f"f{k}" for k in range(5)), "second": tuple(f"s{k}" for k in range(8))}
@@ -144,7 +144,7 @@ def test_alphabets_are_picked_uniformly_whatever_their_size():
     assert_distributed(observed, {("f", 5): 1 / 2, **{("s", ways): 1 / 8 for ways in range(5, 9)}})
 
 
-def test_concepts_are_picked_uniformly_among_those_of_5_to_392_leaves():
+def test_concepts_are_picked_uniformly():
     # Concepts of 4, 5, 6, 60, 392 and 393 leaves under one root. Eligible: 5, 6, 60 and 392, a quarter each;
     # the last two are cut to 50 ways. The root and the concepts of 4 and 393 are never picked.
     spans = {f"n{size}": tuple(f"{size}.{k}" for k in range(size)) for size in (4, 5, 6, 60, 392, 393)}

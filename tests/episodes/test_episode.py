@@ -27,7 +27,7 @@ def test_way_shots_and_queries_are_counted_in_way_order():
     assert EPISODE.queries.tolist() == [1, 1]
 
 
-def test_a_description_cannot_be_changed_through_its_arrays():
+def test_arrays_are_read_only():
     rows = np.array([[0, 3], [1, 3]])
     episode = replace(EPISODE, support=rows)
     rows[0, 1] = 7
@@ -58,7 +58,7 @@ def test_digest_changes_with_the_content(change):
     assert replace(EPISODE, **change) != EPISODE
 
 
-def test_digest_is_the_same_on_every_machine_and_for_ever():
+def test_digest_never_changes():
     assert EPISODE.digest() == "e355b2ecf9c10a8531be1cbe29a626c04e73cd4f0e8b143c20816bd818cebb5e"
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_episode_is_refused_by_name(change, message):
     assert "episode 2 of 'letters'" in str(raised.value)
 
 
-def test_labels_are_way_positions_in_the_order_of_the_rows():
+def test_labels_of_a_batch():
     config = FixedConfig(ways=2, shots=3, queries=1)
     episode = FixedSampler("s", dict.fromkeys("abc", 9), seed=0, config=config).episode(0)
     batch = EpisodeBatch.of(episode, torch.zeros(6, 3, 4, 4), torch.zeros(2, 3, 4, 4))

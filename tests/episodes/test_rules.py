@@ -27,14 +27,14 @@ def near_integer(x: Fraction) -> bool:
 
 
 @pytest.mark.parametrize(("smallest", "expected"), [(2, 1), (3, 1), (19, 9), (20, 10), (21, 10), (5000, 10)])
-def test_queries_are_half_of_the_smallest_class_but_at_most_ten(smallest, expected):
+def test_number_of_queries(smallest, expected):
     assert queries_per_class(np.array([400, smallest, 77 + smallest]), CONFIG) == expected
 
 
 @given(sizes=sizes, u=units)
 @example(sizes=[20] * 5, u=0.0)
 @example(sizes=[20] * 5, u=LAST_BELOW_ONE)
-def test_support_size_is_the_papers_formula_in_exact_arithmetic(sizes, u):
+def test_support_size_exactly(sizes, u):
     array = np.array(sizes)
     queries = queries_per_class(array, CONFIG)
     products = [Fraction(u) * min(100, size - queries) for size in sizes]
@@ -57,7 +57,7 @@ def test_a_class_never_contributes_more_than_it_has(available):
     table=st.lists(st.tuples(st.integers(2, 3000), factors), min_size=2, max_size=50),
     extra=st.integers(0, 450),
 )
-def test_shots_are_the_papers_formula_in_exact_arithmetic(table, extra):
+def test_shots_exactly(table, extra):
     array = np.array([size for size, _ in table])
     queries = queries_per_class(array, CONFIG)
     support = len(table) + extra
@@ -71,7 +71,7 @@ def test_shots_are_the_papers_formula_in_exact_arithmetic(table, extra):
 
 
 @pytest.mark.parametrize("ways", range(2, 51))
-def test_equal_classes_get_equal_shares_without_a_rounding_loss(ways):
+def test_equal_classes_get_equal_shares(ways):
     # Normalising the weights first would lose an image of each class: floor(49 * (1 / 49)) = 0.
     assert floor(49 * (1 / 49)) == 0
     for shots in range(1, 500 // ways + 1):

@@ -94,7 +94,7 @@ def test_fixed_episodes_are_exactly_as_asked(sizes, seed, data):
 
 @settings(max_examples=25)
 @given(sizes=tables, seed=seeds, order=st.permutations(range(6)))
-def test_an_episode_does_not_depend_on_what_was_asked_before_or_by_whom(sizes, seed, order):
+def test_episode_depends_on_its_index_alone(sizes, seed, order):
     sampler = VariableSampler("t", sizes, seed=seed)
     expected = [VariableSampler("t", sizes, seed=seed).episode(index) for index in range(6)]
     asked = {index: sampler.episode(index) for index in order}
@@ -104,7 +104,7 @@ def test_an_episode_does_not_depend_on_what_was_asked_before_or_by_whom(sizes, s
     assert [worker.episode(index) for index in range(6)] == expected
 
 
-def test_seed_index_and_classes_all_matter_but_the_name_does_not():
+def test_what_decides_an_episode():
     def first(source="t", sizes=40, seed=3, index=0):
         return FixedSampler(source, {f"c{k}": sizes for k in range(30)}, seed=seed).episode(index)
 
@@ -183,7 +183,7 @@ def test_fixed_shapes_that_are_no_task_are_refused(shape):
         FixedConfig(*shape)
 
 
-def test_a_flat_spec_gives_the_episodes_of_the_variable_sampler():
+def test_flat_spec_is_the_variable_sampler():
     spec = DatasetSpec("digits", {"TEST": SplitSpec(ClassTable.of({str(d): 50 for d in range(10)}))})
     variable = VariableSampler("x", spec.split("TEST").classes, seed=2)
     meta = MetaDatasetSampler(spec, "test", seed=2)
@@ -217,7 +217,7 @@ SAMPLERS: dict[str, EpisodeSampler] = {
 }
 
 
-def test_an_episode_is_the_sources_own_under_the_mixtures_name():
+def test_episode_of_a_mixture():
     mixture = MixtureSampler(SAMPLERS, seed=5)
     for index in range(30):
         episode = mixture.episode(index)

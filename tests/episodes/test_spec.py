@@ -39,7 +39,7 @@ def test_eligible_bounds_are_inclusive():
     assert not ANIMALS.eligible(6, 9)
 
 
-def test_restricting_drops_empty_nodes_and_merges_those_left_with_one_child():
+def test_restricted_nodes():
     small = ANIMALS.restricted(["dog", "cat", "owl"])
     # "bird" has only the owl left, so the owl hangs on "animal" itself; "mammal" and "pet" still branch.
     assert small.children == {
@@ -94,7 +94,7 @@ def graphs(draw: st.DrawFn) -> ClassGraph:
 
 
 @given(graph=graphs(), data=st.data())
-def test_a_restricted_graph_spans_what_is_left_of_each_span(graph, data):
+def test_spans_of_a_restricted_graph(graph, data):
     leaves = data.draw(st.sets(st.sampled_from(graph.leaves)))
     small = graph.restricted(leaves)
     assert small.leaves == tuple(sorted(leaves))
@@ -109,7 +109,7 @@ def test_a_restricted_graph_spans_what_is_left_of_each_span(graph, data):
 TABLE = ClassTable(("a", "b", "c"), (5, 6, 7), (10, 20, 30))
 
 
-def test_restricting_keeps_order_and_ids_and_takes_the_sizes_that_are_there():
+def test_restricted_table():
     table = SplitSpec(TABLE).restricted({"c": 3, "a": 40, "b": 0}).classes
     assert table == ClassTable(("a", "c"), (5, 7), (40, 3))
 
@@ -118,7 +118,7 @@ def test_restricting_to_nothing_leaves_an_empty_split():
     assert len(SplitSpec(TABLE).restricted({}).classes) == 0
 
 
-def test_restricting_groups_and_graphs_keeps_them_in_step_with_the_classes():
+def test_restricted_groups_and_graph():
     grouped = SplitSpec(TABLE, groups={"g": ("a", "b"), "h": ("c",)})
     graph = ClassGraph({"root": ("n", "c"), "n": ("a", "b"), "a": (), "b": (), "c": ()})
     assert grouped.restricted({"a": 4}).groups == {"g": ("a",)}
@@ -128,7 +128,7 @@ def test_restricting_groups_and_graphs_keeps_them_in_step_with_the_classes():
     assert small.classes.sizes == (4, 2)
 
 
-def test_a_split_is_found_in_either_case_and_a_missing_one_names_those_there():
+def test_split_by_name():
     spec = DatasetSpec("mnist", {"TEST": SplitSpec(ClassTable.of({str(d): 100 for d in range(10)}))})
     assert spec.split("test") is spec.split("TEST")
     assert spec.split("test").classes.names == tuple("0123456789")

@@ -18,7 +18,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.paths import below
 
 
-def test_a_specification_with_more_images_than_its_files_can_hold(tmp_path: Path) -> None:
+def test_specification_of_endless_images(tmp_path: Path) -> None:
     spec = copy.deepcopy(FLAT)
     spec["images_per_class"]["1"] = 10**18
     (tmp_path / "dataset_spec.json").write_text(json.dumps(spec))
@@ -42,7 +42,7 @@ def test_names_that_stay_are_kept(tmp_path: Path) -> None:
     assert below(tmp_path, "a/b..c/.d") == tmp_path / "a" / "b..c" / ".d"
 
 
-def test_records_are_not_written_outside_the_folder_by_the_name_in_a_specification(tmp_path: Path) -> None:
+def test_specification_name_that_leads_out(tmp_path: Path) -> None:
     source = open_source(f"folder:{class_folders(tmp_path / 'pets', {'cat': 2, 'dog': 2})}")
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({**FLAT, "name": "../../OUTSIDE"}))
@@ -57,9 +57,7 @@ def test_a_list_of_labels_cannot_name_files_elsewhere(tmp_path: Path) -> None:
         open_source("traffic_sign", root=tmp_path)
 
 
-def test_images_that_do_not_fit_into_memory_are_refused_with_the_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(f"folder:{class_folders(tmp_path / 'pets', {'cat': 2})}")
     monkeypatch.setattr(torch_setup, "free_memory", lambda: 10**8)
     message = r"reading 2 images of pets at 4096 x 4096 pixels takes 0\.2 GB of memory, and 0\.1 GB are free"

@@ -105,7 +105,7 @@ def test_kept_features(tmp_path: Path, damage: Damage) -> None:
     assert read_features(file, 6) is None
 
 
-def test_kept_features_of_another_network_or_with_fewer_columns(tmp_path: Path) -> None:
+def test_kept_features_that_do_not_fit(tmp_path: Path) -> None:
     one, two = tmp_path / "features" / "one.rows", tmp_path / "features" / "two.rows"
     write_features(one, torch.randn(6, 40))
     one.replace(two)
@@ -137,7 +137,7 @@ def test_remembered_digests(source: CountedSource, damage: Damage, caplog: pytes
     assert len(lines(caplog)) == 1
 
 
-def test_an_image_changed_under_its_old_size_and_time_is_seen(tmp_path: Path) -> None:
+def test_image_changed_under_its_old_time(tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "animals", {"cat": 1, "dog": 1}, "bmp")
     before = open_source(f"folder:{folder}").digest()
     file = folder / "cat" / "0.bmp"

@@ -38,7 +38,7 @@ def _register(number: int, root: Path, start: Event) -> None:
     register(f"set{number}", root, root)
 
 
-def test_sources_that_are_registered_at_once_are_all_kept(tmp_path: Path) -> None:
+def test_sources_registered_at_once(tmp_path: Path) -> None:
     start = FORK.Event()
     processes = [FORK.Process(target=_register, args=(number, tmp_path, start)) for number in range(8)]
     for process in processes:
@@ -148,7 +148,7 @@ def test_one_process_packs_and_the_others_wait(tmp_path: Path) -> None:
     assert len(list(packed_folder().iterdir())) == 1
 
 
-def test_what_a_killed_process_left_half_packed_is_removed(tmp_path: Path) -> None:
+def test_half_packed_file_is_removed(tmp_path: Path) -> None:
     source = open_source(f"folder:{class_folders(tmp_path / 'pets', {'cat': 3})}")
     packed_folder().mkdir(parents=True)
     leftover = packed_folder() / f".{packing.packed_file(source, 16).name}.0123.partial"
@@ -216,7 +216,7 @@ def _fill(folder: Path, results: multiprocessing.SimpleQueue[str]) -> None:
         results.put(str(error.filename))
 
 
-def test_a_disk_that_fills_up_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_disk_that_fills_up(tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "pets", {"cat": 10})
     results = FORK.SimpleQueue()
     run_all([FORK.Process(target=_fill, args=(folder, results))])

@@ -71,7 +71,7 @@ def test_verification_names_every_bad_file_and_goes_on(tmp_path: Path) -> None:
     text.encode()
 
 
-def test_a_good_image_under_a_name_that_is_not_text_is_used(tmp_path: Path) -> None:
+def test_name_that_is_not_text(tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "set", {"cat": 1, "dog": 1})
     Path(os.fsdecode(bytes(folder) + b"/cat/caf\xe9.png")).write_bytes(file_bytes(picture(3)))
     source = open_source(f"folder:{folder}")
@@ -106,7 +106,7 @@ def test_files_that_are_no_images_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_folders_that_link_to_each_other_are_walked_to_an_end(tmp_path: Path) -> None:
+def test_folders_linked_in_a_circle(tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "set", dict.fromkeys("abc", 1))
     for name in "abc":
         for other in "abc":
@@ -137,7 +137,7 @@ def test_damaged_bytes_are_an_image_or_an_error(kind: str) -> None:
     hunt("image", file_bytes(picture(1, (40, 30)), kind, **more, **exif), _decode_or_refuse)
 
 
-def test_a_jpeg_with_a_bad_orientation_is_an_image_or_an_error() -> None:
+def test_jpeg_with_a_bad_orientation() -> None:
     _decode_or_refuse(broken_exif())
 
 
