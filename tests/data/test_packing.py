@@ -34,7 +34,7 @@ def test_packed_images_are_those_of_the_source(source: CountedSource) -> None:
     assert torch.equal(quick.images("test", "cat", [1], 8), source.images("test", "cat", [1], 8))
     assert quick.images("test", "cat", [], 16).shape == (0, 3, 16, 16)
     assert (quick.name, quick.origin, quick.digest()) == (source.name, source.origin, source.digest())
-    with pytest.raises(BadInputError, match="has 4 images in split 'test'; image number 4"):
+    with pytest.raises(BadInputError, match="has 4 images in split 'test'; there is no image number 4"):
         quick.images("test", "cat", [4], 16)
 
 

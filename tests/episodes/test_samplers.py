@@ -160,7 +160,7 @@ def test_every_image_of_a_class_can_be_support_and_query():
             FixedConfig(2, 5, 10),
             "t: class 'b' has 14 images; 15 are needed .5 shots and 10 queries",
         ),
-        ({"a": 20, "b": 14}, FixedConfig(3, 1, 1), "t: has 2 classes; 3 ways"),
+        ({"a": 20, "b": 14}, FixedConfig(3, 1, 1), "t: has 2 classes; tasks have 3 ways"),
         ({"a": 20, "b": 1, "c": 5}, VariableConfig(min_ways=2), "t: class 'b' has 1 images; 2 are needed"),
         ({"a": 20, "b": 20}, VariableConfig(), "t: 2 classes are too few for episodes of at least 5 ways"),
     ],
