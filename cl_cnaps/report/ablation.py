@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 
 from cl_cnaps.errors import BadInputError
@@ -42,6 +43,14 @@ _TITLES = {
     "shots": "class recall against shots",
     "queries": "accuracy against queries",
 }
+FIGURE_TITLES = {
+    "encodings": "Task encodings in two dimensions, coloured by data set",
+    "film-distances": "Distance of FiLM between data sets",
+    "grid": "Mean accuracy by least and most steps of refinement",
+    "recall": "Class recall against shots",
+    "queries": "Accuracy against queries",
+}
+"""By the names of their files."""
 _DOMAINS = {"in": "in-domain accuracy, %", "out": "out-of-domain accuracy and averages, %"}
 _FROZEN = {
     "transduction": "Without adaptation there is no task encoding: FEOT is Simple CNAPS, and COT Transductive CNAPS.",
@@ -170,14 +179,12 @@ class AblationView(View):
             return []
         tasks = pd.DataFrame(self.record.table("episodes")).astype({"accuracy": float})
         rows = tasks.pivot(index=["data_set", "episode"], columns="row", values="accuracy")
+        if not np.isfinite(rows.to_numpy()).all():
+            raise BadInputError(f"{self.path}: a task lacks a row's accuracy, or it is no finite number")
         found = []
         for row in self.rows:
             if row["row"] != BASES[self.which] and row["row"] in rows:
-                gaps = (
-                    (rows[row["row"]] - rows[BASES[self.which]])
-                    .dropna()
-                    .groupby(level="data_set", sort=False)
-                )
+                gaps = (rows[row["row"]] - rows[BASES[self.which]]).groupby(level="data_set", sort=False)
                 each = {str(name): gap.to_numpy() for name, gap in gaps}
                 means = {name: mean_difference([gap]) for name, gap in each.items()}
                 overall = mean_difference(list(each.values()))

@@ -114,9 +114,8 @@ def adaptation_pays(evidence: Evidence) -> Finding | None:
     if gap is None:
         return None
     titles = {one["data_set"]: one["title"] for one in view.rows[0]["results"]}
-    clear = {
-        name: -mean for name, (mean, half) in gap.by_data_set.items() if half is not None and abs(mean) > half
-    }
+    gaps = {name: gap.by_data_set[name] for name in titles}
+    clear = {name: -mean for name, (mean, half) in gaps.items() if half is not None and abs(mean) > half}
     ahead = [f"{titles[name]} {100 * mean:+.1f}" for name, mean in clear.items() if mean > 0]
     behind = [f"{titles[name]} {100 * mean:+.1f}" for name, mean in clear.items() if mean < 0]
     said = [f"clearly ahead on {listed(ahead)}"] if ahead else ["clearly ahead nowhere"]

@@ -14,7 +14,7 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.names import ABLATIONS, BENCHMARKS, CNAPS_MODELS, PAPER_BENCHMARKS
 from cl_cnaps.records.reading import read_results
 from cl_cnaps.records.record import record_name, records_under
-from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
 from cl_cnaps.report.findings import Evidence, findings
@@ -111,9 +111,16 @@ def ablation_part(which: str) -> Callable[[Path], str]:
         views = [AblationView(record) for record in records_under(results / "ablate" / which)]
         if not views:
             return f"Not measured yet: `cl-cnaps ablate {which} --out results` makes the record."
-        return "\n".join(ablation_markdown(view, data_sets=False) for view in views)
+        return "\n".join(_figures(view, results) + ablation_markdown(view, data_sets=False) for view in views)
 
     return part
+
+
+def _figures(view: AblationView, results: Path) -> str:
+    """The figures that a record has beside it, for a page in docs/."""
+    found = sorted(view.path.glob("figures/*.png"))
+    folder = f"../{results.name}/{view.path.relative_to(results).as_posix()}/figures"
+    return "".join(f"![{FIGURE_TITLES[one.stem]}]({folder}/{one.name})\n\n" for one in found)
 
 
 def ablation_markdown(view: AblationView, *, data_sets: bool = True) -> str:

@@ -12,8 +12,9 @@ from report.site.made_up import ablation
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.adaptation import film_distances, film_ratio
-from cl_cnaps.report.generated import ablation_markdown
+from cl_cnaps.report.generated import ablation_markdown, ablation_part
 from cl_cnaps.report.plots.ablation import distances_figure, draw_ablations, encodings_figure
+from cl_cnaps.report.site import gather, showable, write_site
 
 SETS = ["ImageNet", "Omniglot", "MNIST"]
 
@@ -83,3 +84,40 @@ def test_numbers_that_are_not_finite_are_refused(view: AblationView) -> None:
     path.write_text(path.read_text().replace("0.01", "nan", 1))
     with pytest.raises(BadInputError, match="no finite number"):
         film_distances(view)
+
+
+@pytest.mark.parametrize(
+    "damage", ["episode,e0\n", "data_set,episode,e0\nimagenet,0,much\n", "data_set,episode,e0\n"]
+)
+def test_encodings_that_cannot_be_read_hold_up_no_other_record(tmp_path: Path, damage: str) -> None:
+    ablation(tmp_path / "runs", "metric")
+    bad = ablation(tmp_path / "runs", "adaptation")
+    (bad.path / "encodings.csv").write_text(damage)
+    found = showable(gather([tmp_path / "runs"]))
+    assert [one.which for one in found.ablations] == ["metric"]
+    assert [one.path for one in found.unreadable] == [bad.path]
+    assert write_site(found, tmp_path / "site").is_file()
+
+
+def test_a_task_without_a_finite_accuracy_is_refused(view: AblationView) -> None:
+    path = view.path / "episodes.csv"
+    path.write_text(path.read_text().replace("0.5\n", "nan\n", 1))
+    with pytest.raises(BadInputError, match="no finite number"):
+        view.differences()
+
+
+def test_figures_beside_a_record_stand_above_its_tables(view: AblationView, tmp_path: Path) -> None:
+    make = ablation_part("adaptation")
+    assert "](../" not in make(tmp_path)
+    draw_ablations([view], view.path / "figures", formats=["png"])
+    linked = f"../{tmp_path.name}/ablate/adaptation/{view.record.id}/figures/encodings.png"
+    assert f"![Task encodings in two dimensions, coloured by data set]({linked})" in make(tmp_path)
+
+
+def test_the_site_shows_both_figures(view: AblationView, tmp_path: Path) -> None:
+    site = write_site(gather([tmp_path / "ablate"]), tmp_path / "site").parent
+    pictures = sorted(path.name for path in site.glob(f"figures/*{view.record.id}/*.png"))
+    assert pictures == ["encodings.png", "film-distances.png"]
+    page = (site / "ablations.html").read_text()
+    assert page.count("<img ") == 2
+    assert "own - static" in page

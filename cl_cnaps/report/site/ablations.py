@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_cnaps.names import ABLATIONS
-from cl_cnaps.report.ablation import AblationView
+from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.few_shot import data_set_notes
 from cl_cnaps.report.labels import adaptation_words, count
 from cl_cnaps.report.plots.ablation import draw_ablations, figures_of
@@ -22,11 +22,6 @@ _NAMED = 4
 """Most data sets that a title lists."""
 _DRAWN_HERE = ("shots", "queries")
 """Ablations whose curves the page draws itself, so that a point tells its number."""
-_ALT = {
-    "encodings": "Task encodings in two dimensions, coloured by data set",
-    "film-distances": "Distance of FiLM between data sets",
-    "grid": "Mean accuracy by least and most steps of refinement",
-}
 
 
 @dataclass(frozen=True)
@@ -98,11 +93,16 @@ def ablations_page(found: Gathered) -> Page:
     )
 
 
-def draw_figures(found: Gathered, folder: Path) -> None:
-    """Draw the figures that the page shows, as the documentation has them."""
+def draw_figures(found: Gathered, folder: Path | None) -> None:
+    """Draw the figures that the page shows, as the documentation has them; without a folder nothing is written."""
     for one in found.ablations:
-        if one.which not in _DRAWN_HERE:
+        if one.which in _DRAWN_HERE:
+            continue
+        if folder is not None:
             draw_ablations([one], folder / "figures" / page_name(one.record), formats=["png"])
+        else:
+            for draw in figures_of(one).values():
+                draw(one)
 
 
 def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
@@ -129,7 +129,7 @@ def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
         folded=folded,
         ranked=ranked,
         curves=curves(one) if curves else None,
-        figures=[(f"figures/{page_name(one.record)}/{stem}.png", _ALT[stem]) for stem in drawn],
+        figures=[(f"figures/{page_name(one.record)}/{stem}.png", FIGURE_TITLES[stem]) for stem in drawn],
         caveats=[note.removeprefix("* ") for note in notes if note.startswith("* ")],
         notes=[note for note in notes if not note.startswith("* ")],
         href=one.href,

@@ -147,3 +147,4 @@ def _try(alone: Gathered, record: Record) -> None:
         pages.append(section(alone))
     for page in pages:
         render(page).encode()
+    draw_figures(alone, None)
