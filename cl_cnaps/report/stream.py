@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.metrics.continual import accuracy_matrix
+from cl_cnaps.metrics.continual import accuracy_matrix, final_accuracy, image_weighted, query_counts
 from cl_cnaps.metrics.intervals import Array, estimate
 from cl_cnaps.names import HEADS
 from cl_cnaps.names import MEASURES as NAMES
@@ -159,15 +159,23 @@ class StreamView(View):
         return [{**row, "difference": self._difference(row)} for row in rows]
 
     def _difference(self, row: Row) -> Row | None:
-        """The final accuracy minus that of the first model, run by run; None for itself, or on other images."""
+        """The accuracy after the last task minus the first model's, run by run; None for itself, or on other images."""
         assert self.first is not None
         other = next((one for one in self.first.rows if one["head"] == row["head"]), None)
         mine, theirs = ({key: one.record.config.get(key) for key in _IMAGES} for one in (self, self.first))
         if self.path == self.first.path or other is None or mine != theirs:
             return None
-        gaps = np.subtract(row["final_accuracy"]["per_run"], other["final_accuracy"]["per_run"])
-        gap = estimate(gaps)
-        return {"to": row_name(other), "mean": gap.mean, "ci95": gap.ci95}
+        mine_R, theirs_R = (view._per_run(row) for view in (self, self.first))
+        gap = estimate(mine_R - theirs_R)
+        return {"to": row_name(other), "of": _headline(row), "mean": gap.mean, "ci95": gap.ci95}
+
+    def _per_run(self, row: Row) -> Array:
+        """The final accuracy of every run: over tasks, or over images where that is the usual number."""
+        accuracy = self.accuracy(row["head"])
+        if _headline(row) == "final_accuracy":
+            return final_accuracy(accuracy)
+        counts = query_counts(list(self.record.table("accuracy")))
+        return np.asarray(image_weighted(accuracy, counts)[:, -1])
 
     @classmethod
     def compared(cls, views: Sequence[Self], metrics: Sequence[str] = ()) -> list[Self]:
@@ -210,7 +218,7 @@ class StreamView(View):
     def tables(cls, views: Sequence[Self]) -> list[Table]:
         """One table with a row for each record and head, and one with the sessions or domains of streams of such."""
         rows = [row for view in views for row in view.rows]
-        fscil = all(row["benchmark"].startswith("fscil-") and row.get("accuracy_by_step") for row in rows)
+        fscil = all(_is_fscil(row) and row.get("accuracy_by_step") for row in rows)
         metrics = views[0].metrics or (_FSCIL if fscil else ())
         several = len({row_name(row) for row in rows}) > 1 and all("difference" in row for row in rows)
         tables = [comparison_table(rows, metrics) if several else stream_table(rows, metrics)]
@@ -251,6 +259,7 @@ def comparison_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
     """Make the table of several models on the same images: heads one after the other, best models first."""
     names = metrics or _COMPARED
     to = next((row["difference"]["to"] for row in rows if row["difference"]), "the first")
+    what = "accuracy over images" if _is_fscil(rows[0]) else "final accuracy"
     columns = [
         Described.of("model", row_name, numeric=False),
         *_columns(names[:1]),
@@ -259,7 +268,7 @@ def comparison_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
     ]
     notes = [
         _explained(names),
-        f"diff.: final accuracy minus that of {to}, in points, run by run on the same images.",
+        f"diff.: {what} minus that of {to}, in points, run by run on the same images.",
     ]
     return table_of("Streams", _sorted(rows), _shared(rows), columns, [*notes, *_interval_notes(rows)])
 
@@ -298,13 +307,27 @@ def domain_table(rows: Sequence[Row], names: Sequence[str]) -> Table:
     return table_of("Domains", _sorted(rows), _shared(rows), columns, notes)
 
 
+def _is_fscil(row: Row) -> bool:
+    return str(row["benchmark"]).startswith("fscil-")
+
+
+def _headline(row: Row) -> str:
+    """The number that models are ordered by: few-shot class-incremental tables have it over images."""
+    return "image_accuracy" if _is_fscil(row) else "final_accuracy"
+
+
 def _is_of_domains(row: Row) -> bool:
     return row["benchmark"].split(":")[0].split("-")[0] in ("mixed", "domains", "permuted", "rotated")
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
     """Single heads first, best models first."""
-    return sorted(rows, key=lambda row: (-HEADS.index(row["head"]), -row["final_accuracy"]["mean"]))
+
+    def key(row: Row) -> tuple[int, float]:
+        found = row[_headline(row)]
+        return -HEADS.index(row["head"]), -(found["mean"] if isinstance(found, Mapping) else found)
+
+    return sorted(rows, key=key)
 
 
 def _shared(rows: Sequence[Row]) -> tuple[Described, ...]:

@@ -59,6 +59,7 @@ def test_differences_are_paired_by_run(tmp_path: Path) -> None:
     expected = estimate(gaps)
     assert ncm["difference"] == {
         "to": "Simple CNAPS, frozen features",
+        "of": "final_accuracy",
         "mean": expected.mean,
         "ci95": expected.ci95,
     }
@@ -172,6 +173,7 @@ def test_tables_of_sessions_and_domains(tmp_path: Path) -> None:
             "shots": "5-30",
             "runs": 2,
             "final_accuracy": {"mean": 0.4, "ci95": 0.1},
+            "image_accuracy": 0.4,
             "accuracy_by_step": {"mean": [0.7 - 0.03 * i for i in range(11)], "ci95": None},
             "performance_drop": 0.3,
             "base_accuracy": 0.6,

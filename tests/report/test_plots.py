@@ -13,7 +13,8 @@ from PIL import Image
 from report.stream_examples import stream_record
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.report.plots.bars import bar_figure, draw_bars, shown_steps
+from cl_cnaps.report.labels import row_name
+from cl_cnaps.report.plots.bars import bar_figure, comparison_figure, draw_bars, shown_steps
 from cl_cnaps.report.plots.panel import Panel, panels_of
 from cl_cnaps.report.plots.steps import line_labels, step_figure
 from cl_cnaps.report.plots.streams import draw_heatmap, draw_streams, heatmap_figure
@@ -63,6 +64,38 @@ def test_whiskers_span_the_interval_and_a_single_run_has_none(tmp_path: Path) ->
     alone = axes()
     draw_bars(alone, panels(tmp_path, runs=1)[0])
     assert len(alone.collections) == 0
+
+
+def test_many_lines_have_their_intervals_at_the_end_and_few_have_bands(tmp_path: Path) -> None:
+    few = [panels(tmp_path, model=name, encoding=None)[0] for name in ("ncm", "lda")]
+    many = [
+        panels(tmp_path, model=name, encoding=None)[0] for name in ("ncm", "lda", "ridge", "acil", "klda")
+    ]
+    (area,) = drawn_axes(step_figure(few))
+    assert [type(one).__name__ for one in area.collections] == ["FillBetweenPolyCollection"] * 2
+    (area,) = drawn_axes(step_figure(many))
+    assert [type(one).__name__ for one in area.collections] == ["LineCollection"] * 5
+    half = many[0].by_step()[1]
+    assert half is not None
+    (segment,) = area.collections[0].get_segments()
+    mean = many[0].by_step()[0][-1]
+    assert segment[:, 1] == pytest.approx(np.clip([mean - half[-1], mean + half[-1]], 0, 100))
+
+
+def test_the_comparison_has_a_bar_for_each_model_and_head_best_first(tmp_path: Path) -> None:
+    given = [p for name in ("ncm", "lda", "ridge") for p in panels(tmp_path, model=name, encoding=None)]
+    figure = comparison_figure(given)
+    (area,) = figure.axes
+    assert len(area.patches) == len(given) == 6
+    names = [label.get_text() for label in area.get_yticklabels()]
+    single = {
+        row_name(p.summary): p.summary["final_accuracy"]["mean"]
+        for p in given
+        if p.summary["head"] == "single"
+    }
+    assert names == sorted(single, key=lambda name: -single[name])
+    widths = [bar.get_width() for bar in area.patches]
+    assert widths[:3] == pytest.approx([100 * single[name] for name in names])
 
 
 def test_the_grid_has_encodings_down_and_heads_across_as_in_the_paper(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ from cl_cnaps.report.plots.style import (
 )
 
 _MOST_MARKED_STEPS = 20
-_LABEL_WIDTH = 44
+_LABEL_WIDTH = 48
+_MOST_BANDS = 4
+"""More bands than these cover one another: then a line has its interval at its end alone."""
 _DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 
@@ -54,7 +56,7 @@ def step_figure(panels: Sequence[Panel]) -> Figure:
             (p, looks[label]) for p, label in zip(panels, labels, strict=True) if p.summary["head"] == head
         ]
         for panel, look in lines:
-            _draw_line(axes, panel, look)
+            _draw_line(axes, panel, look, offset=_offset(look, looks))
             _draw_paper(axes, panel, look, alone=len(looks) == 1)
         accuracy_axis(axes, label=head == heads[0])
         axes.set_title(f"{str(head).capitalize()} head", fontsize=PANEL_TITLE_SIZE, color=INK)
@@ -87,10 +89,20 @@ def _looks(labels: Sequence[str]) -> dict[str, _Look]:
     return {label: looks[i % len(looks)] for i, label in enumerate(labels)}
 
 
-def _draw_line(axes: Axes, panel: Panel, look: _Look) -> None:
+def _offset(look: _Look, looks: dict[str, _Look]) -> float | None:
+    """How far beyond the last step a line's interval stands, as a part of the axis; None where lines have bands."""
+    if len(looks) <= _MOST_BANDS:
+        return None
+    return 0.02 + 0.06 * list(looks.values()).index(look) / len(looks)
+
+
+def _draw_line(axes: Axes, panel: Panel, look: _Look, *, offset: float | None = None) -> None:
     mean, half = panel.by_step()
     steps = np.arange(1, panel.n_tasks + 1)
-    if half is not None:
+    if half is not None and offset is not None:
+        low, high = np.clip([mean[-1] - half[-1], mean[-1] + half[-1]], 0, 100)
+        axes.vlines(steps[-1] + offset * max(len(steps) - 1, 1), low, high, color=look.colour, linewidth=1.4)
+    elif half is not None:
         low, high = (mean - half).clip(0, 100), (mean + half).clip(0, 100)
         axes.fill_between(steps, low, high, color=look.colour, alpha=0.15, linewidth=0)
     marker = look.marker if panel.n_tasks <= _MOST_MARKED_STEPS else ""
@@ -135,7 +147,9 @@ def _legend(figure: Figure, panels: Sequence[Panel], labels: list[str], looks: d
             handles.append(Line2D([], [], color=INK, linestyle="", marker="o", mfc="white", markersize=5.5))
             names.append("hollow: paper, final mean")
     runs = {panel.summary["runs"] for panel in panels}
-    band = f"band: 95 % over {count(min(runs), 'run')}" if len(runs) == 1 else "band: 95 % over runs"
+    shown = "band" if len(looks) <= _MOST_BANDS else "upright line"
+    over = count(min(runs), "run") if len(runs) == 1 else "runs"
+    band = f"{shown}: 95 % over {over}"
     figure.legend(
         handles,
         names,
