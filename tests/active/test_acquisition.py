@@ -92,7 +92,7 @@ def test_the_least_certain_images_are_chosen(p: Tensor, wanted: int) -> None:
 
 
 @given(st.lists(st.floats(0.5, 1), min_size=1, max_size=20, unique=True))
-def test_with_two_classes_both_uncertainties_choose_alike(top: list[float]) -> None:
+def test_two_classes_make_uncertainties_alike(top: list[float]) -> None:
     top = [round(value, 3) for value in top]
     p = torch.tensor([[value, 1 - value] for value in dict.fromkeys(top)], dtype=torch.float64)
     orders = [best(score(Given(p)), len(p), len(p)).tolist() for score in (entropy, variation_ratio)]
@@ -100,7 +100,7 @@ def test_with_two_classes_both_uncertainties_choose_alike(top: list[float]) -> N
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(1, 30))
-def test_ties_go_by_place_and_more_labels_begin_with_fewer(scores: list[int], wanted: int) -> None:
+def test_ties_go_by_position(scores: list[int], wanted: int) -> None:
     tensor = torch.tensor(scores, dtype=torch.float64)
     order = best(tensor, len(scores), len(scores)).tolist()
     assert order == sorted(range(len(scores)), key=lambda place: (-scores[place], place))
@@ -118,7 +118,7 @@ def test_random_looks_at_nothing_and_goes_by_the_seed() -> None:
     assert counts.max() < 1.2 * 600
 
 
-def test_scores_of_another_shape_or_that_are_no_numbers_are_refused() -> None:
+def test_bad_scores_are_refused() -> None:
     with pytest.raises(BadInputError, match="one score to each of 3 images"):
         best(torch.zeros(2), 3, 1)
     with pytest.raises(BadInputError, match="as a tensor, not as list"):

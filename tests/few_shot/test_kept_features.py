@@ -36,7 +36,7 @@ def scores(found: list[Outcome]) -> list[object]:
     return [outcome.scores for outcome in found]
 
 
-def test_kept_features_serve_every_classifier_that_shares_them(
+def test_kept_features_serve_other_classifiers(
     coloured: EvaluationSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = tmp_path / "features"
@@ -57,9 +57,7 @@ def test_kept_features_serve_every_classifier_that_shares_them(
         outcomes(small_model("transductive"), coloured, keep)
 
 
-def test_features_that_no_task_changes_are_not_kept_task_by_task(
-    coloured: EvaluationSet, tmp_path: Path
-) -> None:
+def test_constant_features_are_not_kept(coloured: EvaluationSet, tmp_path: Path) -> None:
     outcomes(small_model("simple", adaptation="none"), coloured, tmp_path / "features")
     assert not (tmp_path / "features").exists()
 

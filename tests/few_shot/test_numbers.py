@@ -35,7 +35,7 @@ def test_methods_within_their_intervals_share_a_rank() -> None:
     assert average_rank("b", ["y"], scores) is None
 
 
-def test_ranks_of_the_papers_rows_come_out_near_those_it_prints() -> None:
+def test_ranks_are_near_the_papers() -> None:
     rows, printed = meta_dataset_rows(), printed_ranks()
     groups = [
         [c.name for c in COLUMNS if c.domain == "in"],
@@ -82,7 +82,7 @@ def entry(data_set: str, domain: str | None, mean: float) -> dict[str, object]:
     }
 
 
-def test_averages_are_over_what_is_there_and_the_papers_over_the_same() -> None:
+def test_averages_are_over_the_same_data_sets() -> None:
     rows = [entry("omniglot", "in", 0.99), entry("dtd", "in", 0.1), entry("mnist", "out", 0.5)]
     found = averages(rows)
     assert list(found) == ["in", "all"], "one data set is no average"

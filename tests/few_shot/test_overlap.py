@@ -29,7 +29,7 @@ def divided(tmp_path: Path) -> Path:
     return root
 
 
-def test_all_classes_that_are_there_include_those_of_training(tmp_path: Path) -> None:
+def test_all_classes_include_trained_ones(tmp_path: Path) -> None:
     everything = classes_of(coloured_folders(tmp_path / "photos", 6, 4))
     trained = {"photos": TrainedOn("TRAIN", 4)}
     assert seen_in_training("photos", everything, trained).seen
@@ -50,7 +50,7 @@ def test_classes_of_another_split_are_new(divided: Path) -> None:
     assert seen_in_training("photos", tested, {"photos": TrainedOn("TRAIN", 6)}).words.startswith("not known")
 
 
-def test_other_images_of_the_same_classes_are_not_new_classes(tmp_path: Path) -> None:
+def test_other_images_are_not_new_classes(tmp_path: Path) -> None:
     for split in ("train", "test"):
         coloured_folders(tmp_path / "photos" / split, 6, 4)
     tested = classes_of(tmp_path / "photos")

@@ -65,7 +65,7 @@ def test_results_are_the_same_for_any_number_of_workers(coloured: EvaluationSet,
 
 
 @pytest.mark.parametrize("name", ["simple", "transductive"])
-def test_encodings_are_those_that_the_tasks_are_adapted_by(coloured: EvaluationSet, name: str) -> None:
+def test_encodings_are_those_of_the_tasks(coloured: EvaluationSet, name: str) -> None:
     model = small_model(name)
     images = with_packed_images(coloured, model.backbone.info.image_size)
     with Workers(model, 0) as pool:
@@ -87,7 +87,7 @@ def test_fewer_tasks_are_the_first_of_more(coloured: EvaluationSet) -> None:
     assert outcomes(model, coloured, 0, 6)[1].scores[:3] == outcomes(model, coloured, 0, 3)[1].scores
 
 
-def test_frozen_features_give_what_embedding_each_task_gives(
+def test_frozen_features_equal_embedded_ones(
     coloured: EvaluationSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = small_model("simple", adaptation="none")
@@ -127,9 +127,7 @@ def a_task(tasks_of: EvaluationSet) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 @pytest.mark.parametrize("name", ["simple", "protonet", "cnaps"])
-def test_an_inductive_models_logits_of_a_query_do_not_depend_on_the_others(
-    coloured: EvaluationSet, name: str
-) -> None:
+def test_inductive_logits_ignore_other_queries(coloured: EvaluationSet, name: str) -> None:
     model = small_model(name)  # type: ignore[arg-type]
     support, labels, query, way = a_task(coloured)
     together = query_logits(model, support, labels, query, way)
@@ -138,7 +136,7 @@ def test_an_inductive_models_logits_of_a_query_do_not_depend_on_the_others(
         torch.testing.assert_close(alone, together[some], rtol=1e-4, atol=1e-4)
 
 
-def test_a_transductive_model_sees_the_whole_query_set_in_any_order(coloured: EvaluationSet) -> None:
+def test_transductive_logits_see_the_query_set(coloured: EvaluationSet) -> None:
     model = small_model("transductive")
     support, labels, query, way = a_task(coloured)
     together = query_logits(model, support, labels, query, way)

@@ -39,7 +39,7 @@ def test_shapes_that_contradict_themselves_are_refused() -> None:
         task_shapes("cifar10", vary_queries=(10, 10))
 
 
-def test_refinement_is_longer_on_mini_and_tiered_imagenet() -> None:
+def test_refinement_is_longer_on_mini_imagenet() -> None:
     assert refinement_steps("mini-imagenet") == (2, 10)
     assert refinement_steps("tiered_imagenet") == (2, 10)
     assert refinement_steps("meta-dataset") == (2, 4)

@@ -27,7 +27,7 @@ def short(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", EVERY, ids=short)
-def test_every_recipe_is_of_a_known_kind_and_has_no_unknown_key(path: Path) -> None:
+def test_every_recipe_can_be_read(path: Path) -> None:
     if path in SWEEPS:
         recipe = read_sweep_recipe(path)
         assert planned_runs(recipe, path.name)
@@ -38,7 +38,7 @@ def test_every_recipe_is_of_a_known_kind_and_has_no_unknown_key(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=short)
-def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) -> None:
+def test_the_head_has_command_cost_and_figures(path: Path) -> None:
     head = path.read_text().split("\nverb = ", 1)[0]
     assert all(line.startswith("#") or not line for line in head.splitlines())
     assert f"cl-cnaps sweep benchmarks/{short(path)}.toml" in head
@@ -58,7 +58,7 @@ def test_the_head_says_the_command_and_where_the_papers_figures_are(path: Path) 
     assert known or "without printing numbers" in head
 
 
-def test_the_page_counts_the_runs_and_shows_a_recipe_that_can_be_read() -> None:
+def test_the_page_counts_the_runs() -> None:
     page = (BENCHMARKS.parent / "docs" / "reproducing.md").read_text()
     said = dict(re.findall(r"\| `benchmarks/(\S+)\.toml` \| (\d+) \|", page))
     assert said == {short(path): str(len(read_sweep_recipe(path).runs())) for path in SWEEPS}
@@ -68,7 +68,7 @@ def test_the_page_counts_the_runs_and_shows_a_recipe_that_can_be_read() -> None:
     assert len(planned_runs(recipe, "page", smoke=True)) == 1
 
 
-def test_the_page_names_the_options_that_a_recipe_may_not_set() -> None:
+def test_the_page_names_forbidden_options() -> None:
     page = (BENCHMARKS.parent / "docs" / "reproducing.md").read_text()
     (said,) = re.findall(r"What the sweep\s+decides itself \((.*?)\)", page, re.DOTALL)
     assert tuple(re.findall(r"`(\S+)`", said)) == SWEEPS_OWN

@@ -15,7 +15,7 @@ from cl_cnaps.training.recipe import Optimisation
 from cl_cnaps.training.step import AveragedWeights, image_size
 
 
-def test_the_average_is_between_where_the_weights_have_been() -> None:
+def test_the_average_is_between_the_weights() -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     average = AveragedWeights(model, 0.9)
@@ -63,7 +63,7 @@ def stop_after(training: object, tasks: int) -> None:
     training.run()  # type: ignore[attr-defined]
 
 
-def test_sizes_are_drawn_by_their_weights_as_a_function_of_the_seed() -> None:
+def test_sizes_are_drawn_by_their_weights() -> None:
     training = Optimisation(tasks=10, image_sizes=(64, 96), image_size_weights=(1.0, 3.0))
     drawn = [image_size(training, 0, first, 84) for first in range(400)]
     assert drawn == [image_size(training, 0, first, 84) for first in range(400)]

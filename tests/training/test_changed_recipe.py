@@ -53,7 +53,7 @@ def test_what_is_not_given_is_the_recipes() -> None:
         ),
     ],
 )
-def test_settings_of_the_model_are_in_the_recipe_and_its_name(
+def test_settings_are_in_the_recipes_name(
     stem: str, changes: dict[str, Any], settings: dict[str, Any], suffix: str
 ) -> None:
     plain, recipe = read_recipe(TRAINING / f"{stem}.toml"), changed(stem, **changes)
@@ -67,7 +67,7 @@ def test_settings_of_the_model_are_in_the_recipe_and_its_name(
     }
 
 
-def test_a_variant_decides_the_model_where_the_recipe_does_not(tmp_path: Path) -> None:
+def test_a_variant_decides_the_model(tmp_path: Path) -> None:
     text = (TRAINING / "small.toml").read_text().replace('model = "simple"\n', "")
     (tmp_path / "any.toml").write_text(text)
     assert read_recipe(tmp_path / "any.toml").model.model == "simple"

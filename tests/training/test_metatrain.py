@@ -184,7 +184,7 @@ def test_a_signal_during_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_number_that_is_not_finite_stops_before_the_update(
+def test_not_finite_stops_before_the_update(
     tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_training(small_recipe(training={"tasks": 4}), tmp_path / "before").run()
@@ -216,9 +216,7 @@ def test_a_number_that_is_not_finite_stops_before_the_update(
         assert torch.equal(tensor, tensors[name]), f"{name} moved"
 
 
-def test_adaptation_that_makes_things_worse_ends_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worse_than_frozen_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second validation on the model gives the wrong answer to everything."""
     plain, count = validation.task_logits, 0
 
@@ -238,7 +236,7 @@ def test_adaptation_that_makes_things_worse_ends_the_training(
 
 
 @pytest.mark.parametrize(("variant", "best"), [("plain", 0), ("plus", 8)])
-def test_what_transductive_plus_starts_from_is_never_its_best(
+def test_the_start_of_plus_is_never_its_best(
     variant: str, best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, count = validation.task_logits, 0
