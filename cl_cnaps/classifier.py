@@ -1,4 +1,4 @@
-"""A few-shot classifier for a person's own images: a scikit-learn estimator that goes on learning."""
+"""A few-shot classifier for your own images: a scikit-learn estimator that goes on learning."""
 
 from __future__ import annotations
 

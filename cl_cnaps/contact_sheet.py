@@ -1,4 +1,4 @@
-"""Images with their answers on one page, the least certain first: where a person's look is worth most."""
+"""Images with their answers on one page, the least certain first: those are worth a look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error a person can act on."""
+"""Errors that a user can act on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _LONGEST = 4000  # characters of a message: what a file holds may be quoted in i
 
 
 class ClCnapsError(Exception):
-    """Something the caller asked for cannot be done.
+    """A request cannot be carried out.
 
-    The message names the thing, what was found, and, where there is one, what mends it. The command line prints
+    The message names the thing, what was found, and, where there is one, the cure. The command line prints
     it without a traceback.
     """
 
@@ -25,7 +25,7 @@ class BadInputError(ClCnapsError, ValueError):
 
 
 class MissingDataError(ClCnapsError, FileNotFoundError):
-    """Images, weights or records that were asked for are not where they were looked for."""
+    """Images, weights or records that are needed are not where they were looked for."""
 
 
 @contextmanager

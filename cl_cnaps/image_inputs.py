@@ -1,4 +1,4 @@
-"""Images in whatever form a person has them: one way in, so that every form of a picture gives the same answer."""
+"""Images in any form: one way in, so that every form of a picture gives the same answer."""
 
 from __future__ import annotations
 

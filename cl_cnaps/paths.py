@@ -33,13 +33,13 @@ def cache_root() -> Path:
 
 
 def weights_root() -> Path:
-    """Weight files a person imported or trained: `$CL_CNAPS_WEIGHTS`, else the user's data folder."""
+    """Weight files that were imported or trained: `$CL_CNAPS_WEIGHTS`, else the user's data folder."""
     chosen = os.environ.get("CL_CNAPS_WEIGHTS")
     return user_path(chosen) if chosen else _home("XDG_DATA_HOME", ".local/share") / "weights"
 
 
 def user_path(text: str) -> Path:
-    """Return a path that a person typed, `~` resolved; an empty one, as of an unset variable, is refused."""
+    """Return a path that a user typed, `~` resolved; an empty one, as of an unset variable, is refused."""
     if not text.strip():
         raise BadInputError("a path is empty: is a variable of the shell not set?")
     with foreign(text, "not a path"):

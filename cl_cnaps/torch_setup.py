@@ -41,7 +41,7 @@ def set_up_torch(threads: int | None = None) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let malloc keep what is freed for the next tensor of that size; says whether it could be told (glibc only).
+    """Let malloc keep what is freed for the next tensor of that size; return whether it took the setting (glibc only).
 
     As it comes, glibc gives the memory of large tensors back at once, and the next batch pays for every page anew:
     a network of small convolutions spends more time on that than on its arithmetic. The process then holds what it
@@ -52,12 +52,12 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     never = -1
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, never), (_M_TOP_PAD, 1 << 26))
-    told = [mallopt(which, value) == 1 for which, value in settings]
-    return all(told)
+    taken = [mallopt(which, value) == 1 for which, value in settings]
+    return all(taken)
 
 
 def release_spare_memory(most: int = MOST_SPARE) -> bool:
-    """Give freed memory back if the process has grown by more than `most` bytes since it last did; says whether it did.
+    """Give freed memory back if the process has grown by more than `most` bytes since it last did; return if it did.
 
     For the end of a task: one large task must not hold its memory through a thousand small ones. Linux with glibc only.
     """

@@ -98,7 +98,7 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
 @dataclass(frozen=True)
 class _Own:
-    """A backbone that a person has added."""
+    """A backbone that was registered."""
 
     make: Callable[[], nn.Module]
     image_size: int
@@ -126,7 +126,7 @@ def backbone(
 
     Args:
         name: one that is not there yet.
-        image_size: side of the input in pixels, unless another is asked for.
+        image_size: side of the input in pixels, unless another is chosen.
         mean: subtracted from images in [0, 1], per channel.
         std: what they are divided by then.
         weights: its own weights, which `auto` stands for: a state dict file, or random, as the function draws them.

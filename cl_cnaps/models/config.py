@@ -73,7 +73,7 @@ class CnapsConfig:
         self._check_metric()
         if self.variant == "plus" and self.adaptation == "none":
             raise BadInputError(
-                "Transductive+ is Transductive CNAPS with an adaptation that was trained otherwise: without "
+                "Transductive+ is Transductive CNAPS with another training of the adaptation: without "
                 "adaptation there is no such variant"
             )
         if not 0 < self.beta < math.inf:
@@ -158,7 +158,7 @@ class CnapsConfig:
 def refinement_bounds(
     least: int | None, most: int | Unbounded | None, usual: tuple[int, int | Unbounded] = (2, 4)
 ) -> tuple[int, int | Unbounded]:
-    """Least and most steps of refinement: what was asked for, else the usual, moved as far as the other needs."""
+    """Return least and most steps of refinement: those given, else the usual, moved as far as the other needs."""
     if least is None:
         least = usual[0] if most is None or most == "unbounded" else min(usual[0], most)
     if most is None:

@@ -87,13 +87,13 @@ def load_model(
             f"protonet is the Euclidean metric: for {changes['metric']} choose the model simple with that metric"
         )
     target = resolve_device(device)
-    asked = None if weights is None or str(weights) == "none" else str(weights)
-    if asked and backbone_weights != "auto":
-        raise BadInputError(f"the weights {asked} come with their own backbone: leave backbone_weights out")
+    given = None if weights is None or str(weights) == "none" else str(weights)
+    if given and backbone_weights != "auto":
+        raise BadInputError(f"the weights {given} come with their own backbone: leave backbone_weights out")
     own = None
     if weights is None and adaptation != "none" and backbone_weights == "auto":
         own = shipped(name, variant, backbone or DEFAULT_BACKBONE)
-    if found := asked or own:
+    if found := given or own:
         if adaptation == "none":
             changes["adaptation"] = adaptation
         return _from_file(name, found, backbone, changes, target)
@@ -119,7 +119,7 @@ def load_model(
     )
     extractor = load_backbone(config.backbone, weights=backbone_weights, image_size=image_size, seed=seed)
     model = make_model(config, extractor, seed)
-    return LoadedModel(model.to(target), _says(model), None)
+    return LoadedModel(model.to(target), _source_without_weights(model), None)
 
 
 def _from_file(
@@ -127,7 +127,7 @@ def _from_file(
 ) -> LoadedModel:
     """A model from a weight file, refusing files of another model or backbone.
 
-    A file serves every model and variant with the same features; it decides the variant unless one is asked for.
+    A file serves every model and variant with the same features; it decides the variant unless one is given.
     """
     made_for = describe(find_weights(weights)).config
     its_own = made_for.variant if made_for.model == name else "plain"
@@ -135,8 +135,8 @@ def _from_file(
         its_own = "plain"
     variant = changes.get("variant", its_own)
     if weights_model(name, variant) != weights_model(made_for.model, made_for.variant):
-        asked = name if variant == "plain" else f"{name}, variant {variant}"
-        raise ClCnapsError(f"the weights {weights} are for the model {made_for.model}, not for {asked}")
+        wanted = name if variant == "plain" else f"{name}, variant {variant}"
+        raise ClCnapsError(f"the weights {weights} are for the model {made_for.model}, not for {wanted}")
     if variant == "plus" and made_for.variant != "plus":
         raise ClCnapsError(
             f"the weights {weights} were not trained through the refinement, which is all that makes Transductive+ "
@@ -183,7 +183,7 @@ def shipped(name: ModelName, variant: str | None, backbone: str) -> str | None:
     return str(path) if path.is_file() else None
 
 
-def _says(model: CnapsModel) -> str:
+def _source_without_weights(model: CnapsModel) -> str:
     if model.config.adaptation == "none":
         return "no adaptation: frozen features"
     if model.config.model == "cnaps":

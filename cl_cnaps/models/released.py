@@ -39,7 +39,7 @@ def import_checkpoint(
 
     Args:
         path: the authors' .pt file; loaded as plain tensors only.
-        model: simple, transductive or cnaps; told from the checkpoint's keys if not given.
+        model: simple, transductive or cnaps; found by the checkpoint's keys if not given.
         batch_statistics: normalise the set encoder by the images at hand, as the authors' few-shot scripts do
             (their continual and active scripts use running statistics, the default here).
     """

@@ -71,7 +71,7 @@ def load_exactly(
 ) -> None:
     """Load tensors into a module; missing or unknown names, wrong shapes and NaN are refused by name.
 
-    `file_names` says what a tensor is called in the file, where that is not its name here.
+    `file_names` maps names here to names in the file, where they differ.
     """
     own = module.state_dict()
     called = {name: name for name in tensors} | dict(file_names or {})

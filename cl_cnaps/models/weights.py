@@ -1,4 +1,4 @@
-"""Model weights in safetensors files whose metadata says what they are.
+"""Model weights in safetensors files whose metadata describe them.
 
 A file holds the trained parts of a model, and the backbone too unless a package installs it.
 """
@@ -36,14 +36,14 @@ _TASK_PARTS = ("task_encoder.", "adaptation.")
 
 @dataclass(frozen=True)
 class WeightFile:
-    """What a weight file says of itself."""
+    """The metadata of a weight file."""
 
     name: str
     path: Path
     config: CnapsConfig
     backbone_digest: str
     digest: str
-    """Of all numbers in the file and of all it says of itself."""
+    """Of all numbers and all metadata in the file."""
     has_backbone: bool
     backbone_source: str
     backbone_pretraining: str
@@ -59,7 +59,7 @@ def shipped_root() -> Path:
 def save_weights(
     path: Path, model: CnapsModel, training: Mapping[str, Any], *, dtype: torch.dtype = torch.float32
 ) -> WeightFile:
-    """Write a model's weights and return what the file says of itself.
+    """Write a model's weights and return the metadata of the file.
 
     Args:
         path: the file, ending in .safetensors; replaced only when the new one is whole.
@@ -104,7 +104,7 @@ def _is_installed(backbone: Backbone) -> bool:
 
 
 def describe(path: Path) -> WeightFile:
-    """What a weight file says of itself; its numbers are not looked at."""
+    """Return the metadata of a weight file; its numbers are not read."""
     metadata = read_metadata(path)
     if metadata.get("format") == "cl-cnaps weights 1":
         raise ClCnapsError(
@@ -117,7 +117,7 @@ def describe(path: Path) -> WeightFile:
             f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected "
             f"{FORMAT!r}); released checkpoints are taken in with `cl-cnaps weights import`"
         )
-    with foreign(path.name, "damaged: what it says of itself cannot be read"):
+    with foreign(path.name, "damaged: its metadata cannot be read"):
         config, has_backbone, training = (
             json.loads(metadata[k]) for k in ("config", "has_backbone", "training")
         )
@@ -155,7 +155,7 @@ def config_from_dict(values: Mapping[str, Any], where: str) -> CnapsConfig:
 
 
 def list_weights() -> list[WeightFile]:
-    """Weight files that can be asked for by name: the shipped ones, then the person's own.
+    """Return the weight files that have a name: the shipped ones, then the user's own.
 
     A file that cannot be read is named in a line of the log, and holds up no other.
     """
@@ -192,7 +192,7 @@ def load_weights(name: str | Path, **changes: Any) -> tuple[CnapsModel, WeightFi
 
     Args:
         name: a name that `weights list` shows, or the path of a .safetensors file.
-        changes: settings of the configuration to set otherwise, such as `refine_max` or `image_size`; with
+        changes: settings of the configuration to change, such as `refine_max` or `image_size`; with
             `adaptation="none"` the file's task encoder and adaptation network are left out.
     """
     file = describe(find_weights(name))
@@ -239,6 +239,6 @@ def _backbone_state(model: CnapsModel) -> dict[str, Tensor]:
 
 
 def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """Digest of a file's numbers and of everything it says of itself but this digest."""
-    says = sorted((key, value) for key, value in metadata.items() if key != "digest")
-    return hashlib.sha256(f"{state_digest(tensors)} {says}".encode()).hexdigest()[:16]
+    """Return the digest of a file's numbers and of its metadata but this digest."""
+    described = sorted((key, value) for key, value in metadata.items() if key != "digest")
+    return hashlib.sha256(f"{state_digest(tensors)} {described}".encode()).hexdigest()[:16]
