@@ -194,34 +194,34 @@ class AblationView(View):
     def notes(self, *, data_sets: bool = True) -> list[str]:
         """What a reader must know, most important first; what holds of each data set may be left out."""
         rows = self.rows
-        said = [_weights(self)]
+        notes = [_weights(self)]
         if rows[0]["adaptation"] == "none" and self.which in _FROZEN:
-            said.append(_FROZEN[self.which])
+            notes.append(_FROZEN[self.which])
         if self.which == "adaptation":
-            said += modulation_notes(self)
+            notes += modulation_notes(self)
         if self.which == "metric":
-            said.append(
+            notes.append(
                 "Root Riemannian decides as squared Mahalanobis does with the same weights; it differs in training. "
                 "The paper prints no figures of the other metrics out of domain: tab:results:metric-ablations-2 "
                 "repeats -1."
             )
-        said += [
+        notes += [
             f"{one.title} is left out: it differs in training alone. Give weights trained so with --weights "
             f"{one.key}=FILE."
             for one in left_out(self.which, [row["row"] for row in rows])
             if one.own_weights
         ]
         about = data_set_notes(rows[0]["results"])
-        said += about if data_sets else [note for note in about if note.startswith("* ")]
+        notes += about if data_sets else [note for note in about if note.startswith("* ")]
         labels = [one["paper"]["label"] for row in rows for one in row["results"] if one["paper"]]
         if labels:
             each = sorted({one for label in labels for one in label.split(", ")})
-            said.append(f"Paper: {', '.join(each)}; averages over the same data sets.")
+            notes.append(f"Paper: {', '.join(each)}; averages over the same data sets.")
         if self.missing:
-            said.append(f"Missing: {', '.join(one['title'] for one in self.missing)}.")
+            notes.append(f"Missing: {', '.join(one['title'] for one in self.missing)}.")
         if rows[0]["results"][0]["accuracy"]["ci95"] is not None:
-            said.append("±: 95 % interval, 1.96 std / sqrt(n), over tasks; of recall over classes.")
-        return said
+            notes.append("±: 95 % interval, 1.96 std / sqrt(n), over tasks; of recall over classes.")
+        return notes
 
     def own_tables(self, *, data_sets: bool = True) -> list[Table]:
         """The tables of this record; what is shared above the first, the notes below the last."""

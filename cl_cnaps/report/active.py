@@ -50,12 +50,12 @@ class ActiveView(View):
         cells: dict[str, dict[tuple[int, int], float]] = {}
         for row in self.record.table("curves"):
             if row["alphabet"] == (alphabet or ""):
-                place = int(row["run"]), int(row["point"])
-                cells.setdefault(row["strategy"], {})[place] = float(row["accuracy"])
+                index = int(row["run"]), int(row["point"])
+                cells.setdefault(row["strategy"], {})[index] = float(row["accuracy"])
         return {name: _array(found) for name, found in cells.items()}
 
     def to_reach(self, reach: float) -> Self:
-        """Return the view with the labels needed for this accuracy in place of the one it was written with."""
+        """Return the view with the labels needed for this accuracy instead of the one it was written with."""
         figures = {
             alphabet: curve_figures(
                 next(row["labels"] for row in self.rows if row["alphabet"] == alphabet),
@@ -150,8 +150,8 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _point(row: Mapping[str, Any], place: int) -> str:
-    return percent(row["accuracy"]["mean"][place], row["accuracy"]["ci95"][place])
+def _point(row: Mapping[str, Any], index: int) -> str:
+    return percent(row["accuracy"]["mean"][index], row["accuracy"]["ci95"][index])
 
 
 def _gain(gain: Mapping[str, Any] | None) -> str:
@@ -166,7 +166,7 @@ def _reach(reach: Mapping[str, Any] | None) -> str:
 
 
 def _array(cells: Mapping[tuple[int, int], float]) -> Array:
-    runs, points = (1 + max(place[axis] for place in cells) for axis in (0, 1))
+    runs, points = (1 + max(index[axis] for index in cells) for axis in (0, 1))
     if len(cells) != runs * points:
         raise BadInputError(f"{runs} runs of {points} points have {len(cells)} accuracies")
     return np.array([[cells[run, point] for point in range(points)] for run in range(runs)])

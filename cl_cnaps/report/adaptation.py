@@ -22,8 +22,8 @@ def modulation_table(view: AblationView) -> Table:
     rows = {row["row"]: row for row in view.rows}
     others = [key for key in rows if key in gaps]
     lines = []
-    for place, one in enumerate(view.rows[0]["results"]):
-        cells = [row["results"][place]["accuracy"] for row in rows.values()]
+    for index, one in enumerate(view.rows[0]["results"]):
+        cells = [row["results"][index]["accuracy"] for row in rows.values()]
         means = [gaps[key].by_data_set[one["data_set"]] for key in others]
         lines.append(
             TableRow(
@@ -46,17 +46,17 @@ def modulation_table(view: AblationView) -> Table:
 
 def modulation_notes(view: AblationView) -> list[str]:
     """What the columns are, and how far FiLM moves between data sets."""
-    said = [
+    notes = [
         "Own: FiLM from each task's encoding. Static: from one encoding, the mean of the training sources. Swapped: "
         "from that of the training source farthest from the task. Frozen: no FiLM."
     ]
     if has_encodings(view):
         between, moved = film_ratio(view)
-        said.append(
+        notes.append(
             f"FiLM of data sets is {between:.3f} apart on average (root mean square over gammas and betas), and "
             f"{moved:.3f} from no FiLM."
         )
-    return said
+    return notes
 
 
 def task_encodings(view: AblationView) -> tuple[list[str], Array]:

@@ -222,10 +222,10 @@ def comparison_table(views: Sequence[FewShotView]) -> Table:
         cells = [label, *(percent(one["mean"], one["ci95"]) for one in ours)]
         lines.append([*cells, *(paper_cell(by_method[name].rows[position][key]) for name, key in papers)])
     lines += [[one["title"], *["missing"] * len(views), *[""] * len(papers)] for one in first.missing]
-    for group, said in GROUP_WORDS.items():
+    for group, title in GROUP_WORDS.items():
         if group in first.averages:
             ours = [percent(view.averages[group]["accuracy"]) for view in views]
-            lines.append([said, *ours, *(_per_cent(by_method[n].averages[group][key]) for n, key in papers)])
+            lines.append([title, *ours, *(_per_cent(by_method[n].averages[group][key]) for n, key in papers)])
     if "all" in first.averages:
         ranks = [f"{view.averages['all']['rank']:.1f}" for view in views]
         theirs = [
@@ -257,12 +257,12 @@ def _here(view: FewShotView, views: Sequence[FewShotView]) -> str:
     """The record's method, and what distinguishes it from other records of that method."""
     row = view.rows[0]
     same = [other.rows[0] for other in views if method_name(other.rows[0]) == method_name(row)]
-    said = [method_name(row), adaptation_words(row["adaptation"])]
+    parts = [method_name(row), adaptation_words(row["adaptation"])]
     if len({other["backbone"] for other in same}) > 1:
-        said.append(row["backbone"])
+        parts.append(row["backbone"])
     if len({other.rows[0]["tasks"] for other in views}) > 1:
-        said.append(count(row["tasks"], "task"))
-    return ", ".join(filter(None, said))
+        parts.append(count(row["tasks"], "task"))
+    return ", ".join(filter(None, parts))
 
 
 def _shape(row: Row) -> str:
@@ -276,49 +276,49 @@ def _per_cent(mean: float | None) -> str:
 def notes(rows: Sequence[Mapping[str, Any]], means: Mapping[str, Row]) -> list[str]:
     """Return what a reader must know before comparing a few-shot number with another, most important first."""
     weights = f"Adaptation weights: {rows[0]['weights_source']}."
-    said = [_backbone(rows[0]), weights, *data_set_notes(rows)[1:]]
+    notes = [_backbone(rows[0]), weights, *data_set_notes(rows)[1:]]
     if any(row["accuracy"]["ci95"] is not None for row in rows):
-        said.append("±: 95 % interval over tasks, 1.96 std / sqrt(tasks).")
+        notes.append("±: 95 % interval over tasks, 1.96 std / sqrt(tasks).")
     for key, trained in (
         ("paper", "its backbone and adaptation trained on the benchmark's training classes"),
         ("paper_imagenet", "trained on ImageNet without the test classes"),
     ):
         if labels := dict.fromkeys(row[key]["label"] for row in rows if row[key]):
-            said.append(f"Paper: {', '.join(labels)}; {trained}, and tested on complete data sets.")
+            notes.append(f"Paper: {', '.join(labels)}; {trained}, and tested on complete data sets.")
     if means:
         ranked = max(group["methods_ranked"] for group in means.values())
-        said.append(
+        notes.append(
             f"Rank: average over the data sets that are there, among this model and the paper's {ranked - 1} rows; "
             "paper's: that of the paper's row of this model, on the same data sets. In-domain is what the "
             "paper's models were meta-trained on; a model that was not, like one without trained adaptation, has no "
             "such domain."
         )
-    return said
+    return notes
 
 
 def data_set_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return how the backbone was trained, which test classes it has seen, and what was used of each data set."""
-    said = [_backbone(rows[0])]
+    notes = [_backbone(rows[0])]
     if known := dict.fromkeys(row["title"] for row in rows if row["classes_seen_in_pretraining"]):
-        said.append(
+        notes.append(
             f"* The backbone was trained on classes that are test classes here ({', '.join(known)}): "
             "these are not new classes to it, and the numbers are no measure of learning new ones."
         )
     if trained := dict.fromkeys(row["title"] for row in rows if row.get("classes_seen_in_training")):
-        said.append(
+        notes.append(
             f"* The adaptation was trained on some of the classes that are tested ({', '.join(trained)})."
         )
     first_of_each = {row["data_set"]: row for row in reversed(rows)}
-    return said + [_data_set(row) for row in reversed(first_of_each.values())]
+    return notes + [_data_set(row) for row in reversed(first_of_each.values())]
 
 
 def most_seen(rows: Iterable[Row]) -> list[Row]:
     """Return of several models' rows one for each data set and shape: that whose model has seen most of it."""
     chosen: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        place = tuple(row[key] for key in ("data_set", "shape", "queries"))
-        if place not in chosen or _seen(row) > _seen(chosen[place]):
-            chosen[place] = row
+        key = tuple(row[key] for key in ("data_set", "shape", "queries"))
+        if key not in chosen or _seen(row) > _seen(chosen[key]):
+            chosen[key] = row
     return list(chosen.values())
 
 

@@ -1,4 +1,4 @@
-"""What was found, in sentences that are computed from records; one whose records are not there says nothing."""
+"""What was found, in sentences that are computed from records; one whose records are not there stays silent."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ def adaptation_pays(evidence: Evidence) -> Finding | None:
     clear = {name: -mean for name, (mean, half) in gaps.items() if half is not None and abs(mean) > half}
     ahead = [f"{titles[name]} {100 * mean:+.1f}" for name, mean in clear.items() if mean > 0]
     behind = [f"{titles[name]} {100 * mean:+.1f}" for name, mean in clear.items() if mean < 0]
-    said = [f"clearly ahead on {listed(ahead)}"] if ahead else ["clearly ahead nowhere"]
-    said += [f"clearly behind on {listed(behind)}"] if behind else []
+    sentences = [f"clearly ahead on {listed(ahead)}"] if ahead else ["clearly ahead nowhere"]
+    sentences += [f"clearly behind on {listed(behind)}"] if behind else []
     level = len(titles) - len(clear)
-    said += [f"level on {'the others' if clear else 'all'}"] if level else []
+    sentences += [f"level on {'the others' if clear else 'all'}"] if level else []
     half = "" if gap.half is None else f" ± {100 * gap.half:.1f}"
     text = (
         f"FiLM from a task's own encoding against one static FiLM: {-100 * gap.mean:+.1f}{half} points on the same "
-        f"tasks of {count(len(titles), 'data set')}; {', '.join(said)}."
+        f"tasks of {count(len(titles), 'data set')}; {', '.join(sentences)}."
     )
     return Finding("adaptation", text, {"mean": -gap.mean, "half": gap.half, "clear": clear})
 
@@ -148,7 +148,7 @@ def adapted_against_frozen(evidence: Evidence) -> Finding | None:
 
 def mixed_domains(evidence: Evidence) -> Finding | None:
     """Which encoding wins where tasks come from several domains."""
-    said, numbers = list[str](), dict[str, Any]()
+    sentences, numbers = list[str](), dict[str, Any]()
     for benchmark, title in _MIXED.items():
         found = {
             encoding: of[benchmark]
@@ -163,14 +163,14 @@ def mixed_domains(evidence: Evidence) -> Finding | None:
         each = listed([f"{one} {percent(found[one]['mean'], found[one]['half'])} %" for one in order])
         clear = first["mean"] - second["mean"] > (first["half"] or 0.0) + (second["half"] or 0.0) + _CLEAR
         lead = f"the {order[0]} encoding is best" if clear else "no encoding is clear of the others"
-        said.append(f"On {title}, Simple CNAPS with a single head, {lead}: {each}.")
-    return Finding("mixed-domains", " ".join(said), numbers) if said else None
+        sentences.append(f"On {title}, Simple CNAPS with a single head, {lead}: {each}.")
+    return Finding("mixed-domains", " ".join(sentences), numbers) if sentences else None
 
 
 def strongest_rivals(evidence: Evidence) -> Finding | None:
     """Where RanPAC or LDA, on the same backbone, beat Simple CNAPS, and where not."""
     ours = {head: _model(evidence, "simple", "first", head) for head in ("multi", "single")}
-    said, numbers = list[str](), dict[str, Any]()
+    sentences, numbers = list[str](), dict[str, Any]()
     for model in _RIVALS:
         above, below, level = list[str](), list[str](), list[str]()
         for head, of in ours.items():
@@ -187,15 +187,15 @@ def strongest_rivals(evidence: Evidence) -> Finding | None:
         parts += [f"is below on {listed(below)}"] if below else []
         parts += [f"is level on {listed(level)}"] if level else []
         if parts:
-            said.append(f"{model_name(model)} {'; '.join(parts)}")
-    if not said:
+            sentences.append(f"{model_name(model)} {'; '.join(parts)}")
+    if not sentences:
         return None
-    return Finding("rivals", f"Against Simple CNAPS, in points: {'. '.join(said)}.", numbers)
+    return Finding("rivals", f"Against Simple CNAPS, in points: {'. '.join(sentences)}.", numbers)
 
 
 def calibrated_refinement(evidence: Evidence) -> Finding | None:
     """What refinement brings over none on the same tasks, by the kind of responsibilities."""
-    said, numbers = list[str](), dict[str, Any]()
+    sentences, numbers = list[str](), dict[str, Any]()
     views = [one for one in evidence.ablations if one.which == "refinement"]
     for kind in ("raw", "calibrated"):
         for view in views:
@@ -206,11 +206,13 @@ def calibrated_refinement(evidence: Evidence) -> Finding | None:
             if gap is not None and kind not in numbers:
                 numbers[kind] = gap.mean
                 half = "" if gap.half is None else f" ± {100 * gap.half:.1f}"
-                said.append(f"{100 * gap.mean:+.1f}{half} with {kind} responsibilities")
+                sentences.append(f"{100 * gap.mean:+.1f}{half} with {kind} responsibilities")
     if "calibrated" not in numbers:
         return None
     return Finding(
-        "refinement", f"Two to four steps of refinement against none, in points: {listed(said)}.", numbers
+        "refinement",
+        f"Two to four steps of refinement against none, in points: {listed(sentences)}.",
+        numbers,
     )
 
 

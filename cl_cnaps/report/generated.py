@@ -174,8 +174,8 @@ def domains_part(results: Path) -> str:
             if row["head"] == "single" and row["encoding"] and row["adaptation"] == "film":
                 found = (row["final_accuracy"]["mean"], row["encoding"])
                 best[row["model"]] = max(best.get(row["model"], found), found)
-    said = [f"{model_name(name)}: {encoding}, {percent(mean)} %" for name, (mean, encoding) in best.items()]
-    return tables + (f"\nThe best encoding on mixed domains, single head: {'; '.join(said)}." if said else "")
+    each = [f"{model_name(name)}: {encoding}, {percent(mean)} %" for name, (mean, encoding) in best.items()]
+    return tables + (f"\nThe best encoding on mixed domains, single head: {'; '.join(each)}." if each else "")
 
 
 TABLES: Mapping[str, Callable[[Path], str]] = {

@@ -23,7 +23,7 @@ def write_speed_record(
     load: Mapping[str, Mapping[str, Any]],
     name: str | None = None,
 ) -> Record:
-    """Write the figures of a run as a record, one folder for each set of benchmarks; a later run takes its place.
+    """Write the figures of a run as a record, one folder for each set of benchmarks; a later run replaces it.
 
     `load` is how busy the machine was, by when it was looked at; `name` the record's, that of its benchmarks if none.
     """
@@ -80,8 +80,8 @@ def speed_sentence(results: Path) -> str:
         for figure in held
         if not figure["met"]
     ]
-    said = f"{len(held) - len(missed)} of {len(held)} bars are met"
-    return f"{said}; missed: {'; '.join(missed)}." if missed else f"{said}."
+    met = f"{len(held) - len(missed)} of {len(held)} bars are met"
+    return f"{met}; missed: {'; '.join(missed)}." if missed else f"{met}."
 
 
 def _latest(results: Path) -> list[tuple[Record, list[Mapping[str, Any]]]]:

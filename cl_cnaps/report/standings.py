@@ -132,11 +132,11 @@ def folded(frame: pd.DataFrame) -> pd.DataFrame:
         if len(encodings) < 2 or not agree:
             parts.append(lines)
             continue
-        chosen = lines.assign(place=[_rank(one) for one in lines["encoding"]])
-        chosen = chosen.sort_values("place", kind="stable").drop_duplicates(["benchmark", "head"])
+        chosen = lines.assign(rank=[_rank(one) for one in lines["encoding"]])
+        chosen = chosen.sort_values("rank", kind="stable").drop_duplicates(["benchmark", "head"])
         what = ANY_ENCODING if len(encodings) == len(ENCODINGS) else " and ".join(encodings)
         parts += [
-            chosen.drop(columns="place").assign(label=f"{base}, {what}"),
+            chosen.drop(columns="rank").assign(label=f"{base}, {what}"),
             lines.assign(kind="each"),
         ]
     return pd.concat(parts, ignore_index=True) if parts else frame
@@ -277,16 +277,16 @@ def caveats(views: Sequence[StreamView]) -> list[str]:
         for row in view.rows
         if row["backbone"] not in (None, "none") and row.get("backbone_pretraining")
     }
-    said = []
+    notes = []
     for name, how in trained.items():
         if how == "none":
-            said.append(f"Backbone {name}: not pre-trained.")
+            notes.append(f"Backbone {name}: not pre-trained.")
         else:
             overlap = (
                 " Its classes overlap those of CIFAR-10 and CIFAR-100; the paper's backbone is a ResNet-18 trained on "
                 "Meta-Dataset's ImageNet split: the settings differ."
             )
-            said.append(
+            notes.append(
                 f"Backbone {name}: pre-trained on {how}." + (overlap if how.startswith("ImageNet-1k") else "")
             )
-    return said
+    return notes

@@ -40,8 +40,8 @@ class Cell:
     """Half of the 95 % interval, in the unit of `value`."""
     href: str | None = None
     state: Literal["plain", "empty", "code", "date"] = "plain"
-    says: str | None = None
-    """What a screen reader says where the text alone would not do."""
+    spoken: str | None = None
+    """What a screen reader reads out where the text alone would not do."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Table:
         return [(kind, words) for kind, words in KIND_WORDS.items() if kind in present]
 
 
-EMPTY = Cell(ABSENT, state="empty", says="none")
+EMPTY = Cell(ABSENT, state="empty", spoken="none")
 
 
 def accuracy(mean: float | None, ci95: float | None = None, href: str | None = None) -> Cell:
@@ -177,8 +177,8 @@ def table_of(
 
     `more` rows are shown below, and do not decide what is shared.
     """
-    said = [{one.column.title: one.cell(row) for one in settings} for row in rows]
-    differing, shared = distinguish(said)
+    values = [{one.column.title: one.cell(row) for one in settings} for row in rows]
+    differing, shared = distinguish(values)
     leading = [one for one in settings if one.column.title in differing]
     shown = [*leading, *columns]
     cells = [[Cell(one.cell(row) or ABSENT) for one in shown] for row in (*rows, *more)]
@@ -187,7 +187,7 @@ def table_of(
         caption=caption,
         columns=[one.column for one in shown],
         rows=[TableRow(row) for row in cells],
-        shared=[said[0][title] for title in shared if said[0][title]],
+        shared=[values[0][title] for title in shared if values[0][title]],
         notes=notes,
         leading=len(leading),
     )

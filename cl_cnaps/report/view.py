@@ -86,7 +86,7 @@ class View:
 
     @classmethod
     def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw records together into a folder; nothing where a table says it better."""
+        """Draw records together into a folder; nothing where a table shows it better."""
         raise NotImplementedError
 
     def headlines(self, trained_on: str = "benchmark") -> list[Headline]:
@@ -176,7 +176,7 @@ def _by_verb(paths: Iterable[Path]) -> dict[str, list[View]]:
 
 
 def verb_of(record: Record) -> str:
-    """Return the command that made a record, as its summary says."""
+    """Return the command that made a record, as its summary has it."""
     return str(record.summary.get("verb", record.verb))
 
 

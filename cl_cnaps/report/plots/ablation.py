@@ -43,7 +43,7 @@ def draw_ablations(
 
 
 def figures_of(record: AblationView) -> Mapping[str, Callable[[AblationView], Figure]]:
-    """Return what an ablation's figures are called and how they are drawn; none where a table says it better."""
+    """Return what an ablation's figures are called and how they are drawn; none where a table shows it better."""
     if record.which == "adaptation" and not has_encodings(record):
         return {}
     return _CHARTS.get(record.which, {})

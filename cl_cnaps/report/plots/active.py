@@ -109,7 +109,7 @@ def _range(entries: Sequence[Row]) -> tuple[float, float]:
 
 def _title(entries: Sequence[Row]) -> list[str]:
     """What all curves share."""
-    said = [
+    words_of_curves = [
         {
             "source": entry["source"],
             "model": method_name(entry),
@@ -119,7 +119,7 @@ def _title(entries: Sequence[Row]) -> list[str]:
         }
         for entry in entries
     ]
-    return labels_and_title(said)[1]
+    return labels_and_title(words_of_curves)[1]
 
 
 def _panel_title(task: str | None, kind: str, entries: Sequence[Row]) -> str:

@@ -41,7 +41,7 @@ def models_figure(views: Sequence[StreamView]) -> Figure:
     if here.empty:
         raise BadInputError("there is no stream of the paper's benchmarks to draw")
     labels = list(dict.fromkeys(here["label"]))
-    line_of = {label: place for place, label in enumerate(labels)}
+    line_of = {label: index for index, label in enumerate(labels)}
     family = dict(zip(here["family"], here["label"], strict=True))
     backbones = dict.fromkeys(
         row["backbone"] for view in views for row in view.rows if row["backbone"] not in (None, "none")

@@ -156,7 +156,7 @@ def _suffixes(groups: Sequence[Sequence[Panel]]) -> list[str]:
 
 def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     if not given:
-        raise BadInputError(f"no {what} was asked for; known: {', '.join(known)}")
+        raise BadInputError(f"no {what} was given; known: {', '.join(known)}")
     for value in given:
         if value not in known:
             raise BadInputError(f"unknown {what} {value!r}; known: {', '.join(known)}")

@@ -75,7 +75,7 @@ def ablations_page(found: Gathered) -> Page:
         Changed(
             f"ablation-{name}",
             ABLATIONS.get(name, name),
-            [_shown(one, f"{name}-{place + 1}", several=len(views) > 1) for place, one in enumerate(views)],
+            [_shown(one, f"{name}-{index + 1}", several=len(views) > 1) for index, one in enumerate(views)],
         )
         for name, views in groups.items()
         if views
@@ -113,8 +113,8 @@ def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
     setting.append(count(first["results"][0]["tasks"], "task") + " of each kind")
     curves = {"shots": recall_curves, "queries": query_curves}.get(one.which)
     tables = [
-        replace(table, id=f"{table_id}-{place + 1}", shared=(), notes=())
-        for place, table in enumerate(one.own_tables(data_sets=False))
+        replace(table, id=f"{table_id}-{index + 1}", shared=(), notes=())
+        for index, table in enumerate(one.own_tables(data_sets=False))
     ]
     tables = [replace(table, caption=table.caption[:1].upper() + table.caption[1:]) for table in tables]
     wide = [table for table in tables if any(column.chart for column in table.columns)]
@@ -148,7 +148,7 @@ def recall_curves(one: AblationView) -> Curves:
         {
             **_line(one, "All data sets", title, list(points)),
             "at": [point.shots for point in of.values()],
-            "said": list(of),
+            "labels": list(of),
             "mean": [point.recall for point in of.values()],
             "half": [point.half for point in of.values()],
         }

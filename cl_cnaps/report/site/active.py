@@ -69,12 +69,12 @@ def ordered_curves(found: Gathered) -> list[Curve]:
     curves = [(view, row) for view in found.active for row in view.rows]
     tasks = list(dict.fromkeys(active_task(row) for _, row in curves))
 
-    def place(curve: Curve) -> tuple[int, int, bool]:
+    def rank(curve: Curve) -> tuple[int, int, bool]:
         row = curve[1]
         model = ACTIVE_MODELS.index(row["model"]) if row["model"] in ACTIVE_MODELS else len(ACTIVE_MODELS)
         return tasks.index(active_task(row)), model, row["adaptation"] == "none"
 
-    return sorted(curves, key=place)
+    return sorted(curves, key=rank)
 
 
 def _areas(curves: Sequence[Curve], names: Sequence[str]) -> Table:

@@ -133,7 +133,7 @@ def _measure(row: Row, name: str, link: str) -> Cell:
 
 def _notes(views: Sequence[StreamView]) -> list[str]:
     """What helps to read the numbers."""
-    said = [
+    notes = [
         f"Mean accuracy over all tasks after the last one, {PAPER_SHOTS} shots a class unless a row names others. "
         "Ours: ± is the 95 % interval over runs (Student's t).",
         f"The paper's rows are those of its {paper_figures()[0].label}, as printed; its transductive single-head cells "
@@ -143,9 +143,9 @@ def _notes(views: Sequence[StreamView]) -> list[str]:
     ]
     every: list[Row] = [row for view in views for row in view.rows]
     images = dict.fromkeys((row["benchmark"], row["data_source"]) for row in every)
-    said += [f"Images of {PAPER_BENCHMARKS.get(name, name)}: {source}." for name, source in images]
-    said.append(
+    notes += [f"Images of {PAPER_BENCHMARKS.get(name, name)}: {source}." for name, source in images]
+    notes.append(
         "Seconds are of learning and answering all runs, on whatever machine made the record; embedding that another "
         "run had done before (--keep-features) is not in them."
     )
-    return said
+    return notes

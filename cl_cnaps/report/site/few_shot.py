@@ -37,7 +37,7 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One target: its table and what must be said below it."""
+    """One target: its table and its notes."""
 
     id: str
     title: str

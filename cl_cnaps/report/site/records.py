@@ -1,4 +1,4 @@
-"""The list of all records, and a page for each: what was asked for, with what, how to run it again, the numbers."""
+"""The list of all records, and a page for each: configuration, environment, how to run it again, the numbers."""
 
 from __future__ import annotations
 

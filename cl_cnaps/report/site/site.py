@@ -1,4 +1,4 @@
-"""The site as files: pages made from templates, beside its place, and moved there whole; each record is tried first.
+"""The site as files: pages made from templates, in a folder beside, and moved whole; each record is tried first.
 
 Jinja rather than strings put together in Python: escaping is then what happens, not what must be remembered, and a
 page can be read as the HTML it becomes. A name that a template uses and nobody gave is an error.
@@ -28,7 +28,7 @@ from cl_cnaps.report.site.records import csv_files, record_page, records_page
 from cl_cnaps.report.view import page_name, verb_of
 
 _MARK = ".cl-cnaps-report"
-"""A file that says a folder was made here, so that it may be replaced."""
+"""A file that marks a folder as made here, so that it may be replaced."""
 _SECTIONS: Mapping[str, Callable[[Gathered], Page]] = {
     "stream": continual_page,
     "evaluate": few_shot_page,

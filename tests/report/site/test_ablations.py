@@ -32,7 +32,7 @@ def test_shots_are_shown_as_class_recall_by_bin(tmp_path: Path) -> None:
     for row in table.rows:
         assert f"| {' | '.join(cell.text for cell in row.cells)} |" in written
     assert one.curves is not None
-    assert [line["said"] for line in one.curves.lines] == [["1", "2", "6-7"]] * 2
+    assert [line["labels"] for line in one.curves.lines] == [["1", "2", "6-7"]] * 2
     assert one.curves.lines[0]["at"] == [1, 2, 6.5]
     assert "recall" in table.caption
 

@@ -66,11 +66,11 @@ def test_no_value_of_a_record_takes_the_report_down(verb: str, tmp_path: Path) -
     assert listed > 5, "hardly anything that was broken was noticed"
 
 
-def test_the_reason_is_said(tmp_path: Path) -> None:
+def test_the_reason_is_given(tmp_path: Path) -> None:
     stream_record(tmp_path)
     bad = stream_record(tmp_path, encoding="moving")
     summary = json.loads((bad.path / "summary.json").read_text())
-    summary["rows"][0]["seconds"] = None
+    summary["rows"][0]["final_accuracy"] = None
     (bad.path / "summary.json").write_text(json.dumps(summary))
     found = showable(gather([tmp_path]))
     assert [stream.path == bad.path for stream in found.streams] == [False]
