@@ -41,8 +41,10 @@ def find_recipe(text: str) -> Path:
     Outside a checkout a path such as benchmarks/continual.toml is that of the recipe in the package.
     """
     path = Path(text)
-    if path.exists() and not path.is_dir():
-        return path
+    return path if path.exists() and not path.is_dir() else _named(text)
+
+
+def _named(text: str) -> Path:
     known = recipes()
     name = text.removeprefix("./").removeprefix("benchmarks/").removesuffix(".toml")
     found = [file for key, file in known.items() if name in (key, key.rpartition("/")[2])]
@@ -57,7 +59,7 @@ def find_recipe(text: str) -> Path:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a recipe; with a key `base`, that of the file of this name beside it, changed.
+    """Return the content of a recipe; with a key `base`, that of the file beside it or recipe of this name, changed.
 
     Tables are merged key by key; what else the recipe has stands in place of the base's.
     """
@@ -80,7 +82,8 @@ def _resolved(path: Path, depth: int) -> dict[str, Any]:
         raise BadInputError(f"{path.name}: base must be the name of a file, got {base!r}")
     if depth >= _LONGEST_CHAIN:
         raise BadInputError(f"{path.name}: more than {_LONGEST_CHAIN} recipes are built on each other")
-    return _merged(_resolved(below(path.parent, base), depth + 1), content)
+    beside = below(path.parent, base)
+    return _merged(_resolved(beside if beside.exists() else _named(base), depth + 1), content)
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

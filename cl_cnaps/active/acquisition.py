@@ -18,7 +18,8 @@ Legend: P unlabelled images, K classes, N labelled images, D features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,33 +28,42 @@ from torch import Tensor
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.errors import BadInputError
 
+if TYPE_CHECKING:
+    from cl_cnaps.active.learner import Fitted
 
-class Candidates(Protocol):
+
+@dataclass(frozen=True)
+class Candidates:
     """All that a strategy may look at: the unlabelled images as the model sees them now, and the labelled ones."""
+
+    fitted: Fitted
+    generator: np.random.Generator
+    """For what is to be random: a function of the seed, the run and the round."""
 
     @property
     def count(self) -> int:
         """P."""
+        return len(self.fitted.unlabelled)
 
     @property
     def probabilities_PK(self) -> Tensor:
         """Class probabilities of the unlabelled images, float64."""
+        return self.fitted.probabilities_PK
 
     @property
     def features_PD(self) -> Tensor:
         """Features of the unlabelled images."""
+        return self.fitted.features[1]
 
     @property
     def labelled_features_ND(self) -> Tensor:
         """Features of the labelled images, under the same adaptation."""
+        return self.fitted.features[0]
 
     @property
     def labels_N(self) -> Tensor:
         """Classes of the labelled images."""
-
-    @property
-    def generator(self) -> np.random.Generator:
-        """For what is to be random: a function of the seed, the run and the round."""
+        return torch.from_numpy(self.fitted.labelled.labels)
 
 
 Strategy = Callable[[Candidates], Tensor]

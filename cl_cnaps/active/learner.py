@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cl_cnaps.active.acquisition import Strategy, best
+from cl_cnaps.active.acquisition import Candidates, Strategy, best
 from cl_cnaps.active.features import Annotator, Features, Labelled, Scorer
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.errors import BadInputError, ClCnapsError
@@ -110,39 +110,6 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class UnlabelledImages:
-    """The images that have no label yet, as strategies see them: `Candidates` of `acquisition`."""
-
-    fitted: Fitted
-    generator: np.random.Generator
-
-    @property
-    def count(self) -> int:
-        """P."""
-        return len(self.fitted.unlabelled)
-
-    @property
-    def probabilities_PK(self) -> Tensor:
-        """Class probabilities, float64."""
-        return self.fitted.probabilities_PK
-
-    @property
-    def features_PD(self) -> Tensor:
-        """Features."""
-        return self.fitted.features[1]
-
-    @property
-    def labelled_features_ND(self) -> Tensor:
-        """Features of the labelled images, under the same adaptation."""
-        return self.fitted.features[0]
-
-    @property
-    def labels_N(self) -> Tensor:
-        """Classes of the labelled images."""
-        return torch.from_numpy(self.fitted.labelled.labels)
-
-
-@dataclass(frozen=True)
 class Point:
     """How good a learner is with so many labels."""
 
@@ -185,7 +152,7 @@ def learning_curves(
         fitted = start
         points = [Point(len(fitted.labelled), scorer.accuracy(fitted.predictions))]
         for number in range(rounds):
-            candidates = UnlabelledImages(fitted, generator(number))
+            candidates = Candidates(fitted, generator(number))
             chosen = best(strategy(candidates), candidates.count, per_round)
             more: Labelled = annotator.label(fitted.unlabelled[chosen])
             fitted = learner.fit(fitted.labelled.plus(more))

@@ -49,6 +49,12 @@ def test_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         find_recipe("same")
 
 
+def test_a_base_may_be_a_recipe_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('base = "small"\n[training]\ntasks = 3')
+    content = read_toml(tmp_path / "mine.toml")
+    assert content["training"] == {**read_toml(TRAINING / "small.toml")["training"], "tasks": 3}
+
+
 def test_a_base_is_merged_table_by_table(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('x = 1\n[t]\nkept = 1\nchanged = 1\n[[s]]\nn = "1"\n[[s]]\nn = "2"')
     (tmp_path / "b.toml").write_text('base = "a.toml"\n[t]\nchanged = 2\nnew = 3')
