@@ -126,9 +126,6 @@ def _parameter(name: str, field: Field[Any], declared: Option, default: str | No
     elif declared.form == "list":
         settings |= {"multiple": True, "callback": _several(_type(declared))}
         settings["metavar"] = declared.metavar or ("N,N,..." if declared.type is int else None)
-    elif declared.registered is not None:
-        settings["metavar"] = f"[{'|'.join(declared.choices)}]"
-        settings["callback"] = _one_of(declared)
     elif declared.also:
         settings["callback"] = _number_or_word(declared)
     else:
@@ -140,7 +137,7 @@ def _parameter(name: str, field: Field[Any], declared: Option, default: str | No
 
 def _type(declared: Option) -> Any:
     if declared.choices:
-        return click.Choice(declared.choices)
+        return _Names(declared) if declared.registered else click.Choice(declared.choices)
     if declared.type is int:
         return click.IntRange(min=None if declared.least is None else int(declared.least))
     if declared.type is float:
@@ -177,17 +174,20 @@ def _pairs(_context: click.Context, option: click.Parameter, given: tuple[str, .
     return dict(text.split("=", 1) for text in given) or None
 
 
-def _one_of(declared: Option) -> Callable[..., str | None]:
-    """A check that a name is a choice, or was registered in Python; the latter are loaded only if need be."""
+class _Names(click.Choice[str]):
+    """Names that are declared, or were registered in Python; the latter are loaded only if need be."""
 
-    def check(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
-        assert declared.registered is not None
-        if given is None or given in declared.choices or given in declared.registered():
-            return given
-        names = ", ".join(map(repr, dict.fromkeys((*declared.choices, *declared.registered()))))
-        raise click.BadParameter(f"{given!r} is not one of {names}.", context, option)
+    def __init__(self, declared: Option) -> None:
+        super().__init__(declared.choices)
+        self._registered = declared.registered
 
-    return check
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, or refuse it with all there are."""
+        assert self._registered is not None
+        if value in self.choices or value in self._registered():
+            return str(value)
+        names = ", ".join(map(repr, dict.fromkeys((*self.choices, *self._registered()))))
+        raise click.BadParameter(f"{value!r} is not one of {names}.", ctx, param)
 
 
 def _number_or_word(declared: Option) -> Callable[..., int | str | None]:

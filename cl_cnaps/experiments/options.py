@@ -83,6 +83,12 @@ def _metrics() -> Iterable[str]:
     return metric_names()
 
 
+def _baselines() -> Iterable[str]:
+    from cl_cnaps.continual.baselines import BASELINES as registered
+
+    return registered
+
+
 def _encodings() -> Iterable[str]:
     from cl_cnaps.continual.encodings import ENCODINGS as registered
 
@@ -209,6 +215,7 @@ class StreamOptions(ModelOptions):
         f"Models, compared on the same images: {', '.join(CNAPS_MODELS)} (Euclidean distance on the same features); "
         f"baselines: {', '.join(BASELINES)}. Options apply to the models that have them.",
         choices=(*CNAPS_MODELS, *BASELINES),
+        registered=_baselines,
         form="list",
         metavar="NAME,NAME,...",
         shown="simple, or that of --variant",

@@ -18,8 +18,10 @@ from safetensors.torch import save_file
 
 from cl_cnaps.active.acquisition import STRATEGIES
 from cl_cnaps.commands.main import main
+from cl_cnaps.continual.baselines import baseline, registry
 from cl_cnaps.continual.encodings import ENCODINGS, StreamEncoding
 from cl_cnaps.data.registry import OPENERS
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import MEANS_ALONE, RULES
 from cl_cnaps.models import backbones
 
@@ -53,7 +55,15 @@ def section(title: str) -> Section:
 
 @pytest.fixture(autouse=True)
 def registries_as_they_were() -> Iterator[None]:
-    tables: list[dict[str, Any]] = [STRATEGIES, ENCODINGS, OPENERS, RULES, backbones._OWN]
+    tables: list[dict[str, Any]] = [
+        registry._ALL,
+        registry.OWN,
+        STRATEGIES,
+        ENCODINGS,
+        OPENERS,
+        RULES,
+        backbones._OWN,
+    ]
     before, means_alone = [dict(table) for table in tables], set(MEANS_ALONE)
     yield
     for table, entries in zip(tables, before, strict=True):
@@ -96,6 +106,7 @@ def test_every_section_is_tested_here() -> None:
         "A backbone",
         "A task encoding",
         "A metric",
+        "A rival",
         "An acquisition function",
         "A data set",
     ]
@@ -151,6 +162,33 @@ def test_a_metric() -> None:
     assert ours["final_accuracy"]["mean"] > 0.1, "better than any guess"
     assert ours["memory_bytes"] == cosine["memory_bytes"], "means alone"
     assert {row["metric"] for row in run(f"{evaluate} {slight} --ways 5 --shots 1")} == {"chebyshev"}
+
+
+def test_a_rival() -> None:
+    page = section("A rival")
+    (file,), (command,) = page.files, page.commands
+    assert "nearest-median" in refused("stream --model nearest-median")
+    load(file)
+    rows = run(f"{command} --image-size 32 --head single")
+    assert [row["model"] for row in rows] == ["simple", "nearest-median"]
+    assert rows[1]["final_accuracy"]["mean"] > 0.1, "better than any guess"
+    assert rows[1]["memory_bytes"] == 10 * 1280 * 4
+    with pytest.raises(BadInputError, match="there is a model called 'ranpac' already"):
+        baseline("ranpac")(dict.fromkeys)
+
+
+def test_a_rival_whose_scores_do_not_fit() -> None:
+    @baseline("broken")
+    class Broken:
+        def __init__(self, seed: int) -> None: ...
+
+        def learn(self, features: torch.Tensor, columns: torch.Tensor) -> None: ...
+
+        def scores(self, features: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(len(features), 1)
+
+    small = "stream --model broken --shots 3 --queries 3 --runs 1 --image-size 32"
+    assert "the baseline 'broken' must return finite scores of shape (6, 2), not (6, 1)" in refused(small)
 
 
 def test_an_acquisition_function() -> None:

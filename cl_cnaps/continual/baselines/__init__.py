@@ -5,6 +5,6 @@ Importing this package is cheap: PyTorch and Avalanche are loaded when a baselin
 
 from __future__ import annotations
 
-from cl_cnaps.continual.baselines.registry import BASELINES, BaselineInfo, Inputs, make_baseline
+from cl_cnaps.continual.baselines.registry import BASELINES, BaselineInfo, Inputs, baseline, make_baseline
 
-__all__ = ["BASELINES", "BaselineInfo", "Inputs", "make_baseline"]
+__all__ = ["BASELINES", "BaselineInfo", "Inputs", "baseline", "make_baseline"]

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from cl_cnaps.continual.baselines.closed_form import ClosedFormClassifier, ProbeClassifier
 from cl_cnaps.continual.baselines.inputs import FeatureFunction, StreamInputs
 from cl_cnaps.continual.baselines.learner import BaselineLearner
-from cl_cnaps.continual.baselines.registry import BASELINES
+from cl_cnaps.continual.baselines.registry import BASELINES, OWN
 from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
     FirstSessionSettings,
+    OwnSettings,
     ProbeSettings,
     with_changes,
 )
@@ -98,7 +99,7 @@ def _embedding(model: CnapsModel, film: Film, kept: FeatureStore | None) -> Feat
     return lambda images: embed(as_images(images))
 
 
-FeatureSettings = ClosedFormSettings | ProbeSettings
+FeatureSettings = ClosedFormSettings | ProbeSettings | OwnSettings
 
 
 class FeatureClassifier(Protocol):
@@ -240,7 +241,9 @@ class FeatureLearner(BaselineLearner):
     @property
     def scores_are_logits(self) -> bool:
         """Those of LDA are, with classes of equal weight, and those of the probe."""
-        return isinstance(self._settings, ProbeSettings) or self._settings.head.kind == "discriminant"
+        if isinstance(self._settings, ClosedFormSettings):
+            return self._settings.head.kind == "discriminant"
+        return isinstance(self._settings, ProbeSettings)
 
     def memory_bytes(self) -> int:
         """What the classifier keeps."""
@@ -253,8 +256,41 @@ class FeatureLearner(BaselineLearner):
         return self.classifier.scores(queries)[:, classes_K]
 
 
+class _OwnClassifier:
+    """A registered classifier, whose scores are checked."""
+
+    def __init__(self, name: str, own: Any) -> None:
+        missing = [method for method in ("learn", "scores") if not callable(getattr(own, method, None))]
+        if missing:
+            raise BadInputError(f"the baseline {name!r} has no method {missing[0]!r}")
+        self._name, self._own, self._columns = name, own, 0
+
+    def learn(self, features_ND: Tensor, columns_N: Tensor) -> None:
+        """Learn one task."""
+        self._own.learn(features_ND, columns_N)
+        self._columns = max(self._columns, int(columns_N.max()) + 1)
+
+    def scores(self, features_ND: Tensor) -> Tensor:
+        """Scores N x C of all columns up to the largest learned."""
+        scores = torch.as_tensor(self._own.scores(features_ND))
+        expected = (len(features_ND), self._columns)
+        if tuple(scores.shape) != expected or not bool(torch.isfinite(scores).all()):
+            raise BadInputError(
+                f"the baseline {self._name!r} must return finite scores of shape {expected}, not {tuple(scores.shape)}"
+            )
+        return scores
+
+    def memory_bytes(self) -> int:
+        """What it says it keeps, or its attributes that are tensors or arrays."""
+        if callable(getattr(self._own, "memory_bytes", None)):
+            return int(self._own.memory_bytes())
+        return sum(int(value.nbytes) for value in vars(self._own).values() if hasattr(value, "nbytes"))
+
+
 def make_classifier(settings: FeatureSettings, seed: int, device: torch.device) -> FeatureClassifier:
     """The classifier of these settings, before its first task."""
     if isinstance(settings, ProbeSettings):
         return ProbeClassifier(settings, seed)
+    if isinstance(settings, OwnSettings):
+        return _OwnClassifier(settings.name, OWN[settings.name](seed))
     return ClosedFormClassifier(settings, seed, device)

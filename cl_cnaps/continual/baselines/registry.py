@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
@@ -17,6 +19,7 @@ from cl_cnaps.continual.baselines.settings import (
     LwfSettings,
     NcmSettings,
     NetworkSettings,
+    OwnSettings,
     ProbeSettings,
     ReluMap,
     ReplaySettings,
@@ -29,6 +32,7 @@ from cl_cnaps.continual.baselines.settings import (
     with_changes,
 )
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.names import CNAPS_MODELS
 
 if TYPE_CHECKING:
     import torch
@@ -58,136 +62,168 @@ class BaselineInfo:
 
 _EITHER: tuple[Inputs, ...] = ("features", "network")
 
-BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(
-    {
-        "naive": BaselineInfo(
-            "Fine-tune on each task in turn; nothing is done against forgetting.",
-            "the lower bound",
-            _EITHER,
-            NetworkSettings(),
-        ),
-        "joint": BaselineInfo(
-            "At every step train a new network on all tasks so far; keeps every image.",
-            "the upper bound",
-            _EITHER,
-            NetworkSettings(),
-        ),
-        "replay": BaselineInfo(
-            "Mix each batch with images kept from earlier tasks.",
-            "Chaudhry et al., On Tiny Episodic Memories in Continual Learning, 2019",
-            _EITHER,
-            ReplaySettings(),
-        ),
-        "ewc": BaselineInfo(
-            "Hold weights back by their Fisher information (elastic weight consolidation).",
-            "Kirkpatrick et al., Overcoming Catastrophic Forgetting in Neural Networks, PNAS 2017",
-            _EITHER,
-            EwcSettings(),
-        ),
-        "si": BaselineInfo(
-            "Hold weights back by what they contributed to the falling loss (synaptic intelligence).",
-            "Zenke, Poole and Ganguli, Continual Learning Through Synaptic Intelligence, ICML 2017",
-            _EITHER,
-            SiSettings(),
-        ),
-        "rwalk": BaselineInfo(
-            "Hold weights back by Fisher information and path scores together (Riemannian walk).",
-            "Chaudhry et al., Riemannian Walk for Incremental Learning, ECCV 2018",
-            _EITHER,
-            RwalkSettings(),
-        ),
-        "vcl": BaselineInfo(
-            "A Gaussian over every weight; each task's posterior is the next one's prior.",
-            "Nguyen et al., Variational Continual Learning, ICLR 2018",
-            _EITHER,
-            VclSettings(),
-        ),
-        "lwf": BaselineInfo(
-            "Distil the previous network's outputs on the new images (learning without forgetting).",
-            "Li and Hoiem, Learning without Forgetting, ECCV 2016",
-            _EITHER,
-            LwfSettings(),
-        ),
-        "slda": BaselineInfo(
-            "Streaming linear discriminant analysis: class means and one running covariance, OAS shrinkage.",
-            "Hayes and Kanan, Lifelong Machine Learning with Deep Streaming LDA, CVPR Workshops 2020",
-            ("features",),
-            SldaSettings(),
-        ),
-        "ncm": BaselineInfo(
-            "Nearest class mean of the features.",
-            "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
-            ("features",),
-            NcmSettings(),
-        ),
-        "fecam": BaselineInfo(
-            "Mahalanobis distance with one shrunk covariance per class.",
-            "Goswami et al., FeCAM, NeurIPS 2023",
-            ("features",),
-            FecamSettings(),
-        ),
-        "simplecil": BaselineInfo(
-            "The class mean with the largest cosine.",
-            "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
-            ("features",),
-            ClosedFormSettings(head=CosineHead()),
-        ),
-        "lda": BaselineInfo(
-            "Linear discriminant analysis: class means and one covariance, OAS shrinkage.",
-            "Chen et al., Shrinkage Algorithms for MMSE Covariance Estimation, TSP 2010",
-            ("features",),
-            ClosedFormSettings(),
-        ),
-        "ridge": BaselineInfo(
-            "Ridge regression onto the classes; its strength is chosen on held-out support images.",
-            "Hoerl and Kennard, Ridge Regression, Technometrics 1970",
-            ("features",),
-            ClosedFormSettings(head=RidgeHead()),
-        ),
-        "ranpac": BaselineInfo(
-            "Ridge regression on 10,000 random ReLU features (RanPAC, without tuning the backbone).",
-            "McDonnell et al., RanPAC, NeurIPS 2023",
-            ("features",),
-            ClosedFormSettings(map=ReluMap(), head=RidgeHead()),
-        ),
-        "acil": BaselineInfo(
-            "Ridge regression of strength 0.1 on 8,192 random ReLU features (analytic class-incremental learning).",
-            "Zhuang et al., ACIL, NeurIPS 2022",
-            ("features",),
-            ClosedFormSettings(map=ReluMap(width=8192, draw="uniform"), head=RidgeHead(strength=0.1)),
-        ),
-        "klda": BaselineInfo(
-            "LDA on 5,000 random Fourier features; their gamma is chosen on held-out support images.",
-            "Momeni et al., Continual Learning Using a Kernel-Based Method over Foundation Models, AAAI 2025",
-            ("features",),
-            ClosedFormSettings(map=FourierMap(width=5000, gamma="held-out")),
-        ),
-        "randumb": BaselineInfo(
-            "LDA on 10,000 random Fourier features, OAS shrinkage.",
-            "Prabhu et al., RanDumb, NeurIPS 2024",
-            ("features",),
-            ClosedFormSettings(map=FourierMap()),
-        ),
-        "fsa-film": BaselineInfo(
-            "FiLM tuned by gradient steps on the first task; then LDA with S + I.",
-            "Panos et al., First Session Adaptation, ICCV 2023",
-            ("features",),
-            FirstSessionSettings(),
-        ),
-        "joint-probe": BaselineInfo(
-            "Logistic regression on the features of all tasks so far, which it keeps: an upper bound.",
-            "the upper bound of a linear head",
-            ("features",),
-            ProbeSettings(),
-        ),
-        "pixel-ncm": BaselineInfo(
-            "Nearest class mean of the raw pixels: what is there without any network.",
-            "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
-            ("network",),
-            NcmSettings(normalise=False),
-        ),
-    }
-)
+_ALL: dict[str, BaselineInfo] = {
+    "naive": BaselineInfo(
+        "Fine-tune on each task in turn; nothing is done against forgetting.",
+        "the lower bound",
+        _EITHER,
+        NetworkSettings(),
+    ),
+    "joint": BaselineInfo(
+        "At every step train a new network on all tasks so far; keeps every image.",
+        "the upper bound",
+        _EITHER,
+        NetworkSettings(),
+    ),
+    "replay": BaselineInfo(
+        "Mix each batch with images kept from earlier tasks.",
+        "Chaudhry et al., On Tiny Episodic Memories in Continual Learning, 2019",
+        _EITHER,
+        ReplaySettings(),
+    ),
+    "ewc": BaselineInfo(
+        "Hold weights back by their Fisher information (elastic weight consolidation).",
+        "Kirkpatrick et al., Overcoming Catastrophic Forgetting in Neural Networks, PNAS 2017",
+        _EITHER,
+        EwcSettings(),
+    ),
+    "si": BaselineInfo(
+        "Hold weights back by what they contributed to the falling loss (synaptic intelligence).",
+        "Zenke, Poole and Ganguli, Continual Learning Through Synaptic Intelligence, ICML 2017",
+        _EITHER,
+        SiSettings(),
+    ),
+    "rwalk": BaselineInfo(
+        "Hold weights back by Fisher information and path scores together (Riemannian walk).",
+        "Chaudhry et al., Riemannian Walk for Incremental Learning, ECCV 2018",
+        _EITHER,
+        RwalkSettings(),
+    ),
+    "vcl": BaselineInfo(
+        "A Gaussian over every weight; each task's posterior is the next one's prior.",
+        "Nguyen et al., Variational Continual Learning, ICLR 2018",
+        _EITHER,
+        VclSettings(),
+    ),
+    "lwf": BaselineInfo(
+        "Distil the previous network's outputs on the new images (learning without forgetting).",
+        "Li and Hoiem, Learning without Forgetting, ECCV 2016",
+        _EITHER,
+        LwfSettings(),
+    ),
+    "slda": BaselineInfo(
+        "Streaming linear discriminant analysis: class means and one running covariance, OAS shrinkage.",
+        "Hayes and Kanan, Lifelong Machine Learning with Deep Streaming LDA, CVPR Workshops 2020",
+        ("features",),
+        SldaSettings(),
+    ),
+    "ncm": BaselineInfo(
+        "Nearest class mean of the features.",
+        "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
+        ("features",),
+        NcmSettings(),
+    ),
+    "fecam": BaselineInfo(
+        "Mahalanobis distance with one shrunk covariance per class.",
+        "Goswami et al., FeCAM, NeurIPS 2023",
+        ("features",),
+        FecamSettings(),
+    ),
+    "simplecil": BaselineInfo(
+        "The class mean with the largest cosine.",
+        "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
+        ("features",),
+        ClosedFormSettings(head=CosineHead()),
+    ),
+    "lda": BaselineInfo(
+        "Linear discriminant analysis: class means and one covariance, OAS shrinkage.",
+        "Chen et al., Shrinkage Algorithms for MMSE Covariance Estimation, TSP 2010",
+        ("features",),
+        ClosedFormSettings(),
+    ),
+    "ridge": BaselineInfo(
+        "Ridge regression onto the classes; its strength is chosen on held-out support images.",
+        "Hoerl and Kennard, Ridge Regression, Technometrics 1970",
+        ("features",),
+        ClosedFormSettings(head=RidgeHead()),
+    ),
+    "ranpac": BaselineInfo(
+        "Ridge regression on 10,000 random ReLU features (RanPAC, without tuning the backbone).",
+        "McDonnell et al., RanPAC, NeurIPS 2023",
+        ("features",),
+        ClosedFormSettings(map=ReluMap(), head=RidgeHead()),
+    ),
+    "acil": BaselineInfo(
+        "Ridge regression of strength 0.1 on 8,192 random ReLU features (analytic class-incremental learning).",
+        "Zhuang et al., ACIL, NeurIPS 2022",
+        ("features",),
+        ClosedFormSettings(map=ReluMap(width=8192, draw="uniform"), head=RidgeHead(strength=0.1)),
+    ),
+    "klda": BaselineInfo(
+        "LDA on 5,000 random Fourier features; their gamma is chosen on held-out support images.",
+        "Momeni et al., Continual Learning Using a Kernel-Based Method over Foundation Models, AAAI 2025",
+        ("features",),
+        ClosedFormSettings(map=FourierMap(width=5000, gamma="held-out")),
+    ),
+    "randumb": BaselineInfo(
+        "LDA on 10,000 random Fourier features, OAS shrinkage.",
+        "Prabhu et al., RanDumb, NeurIPS 2024",
+        ("features",),
+        ClosedFormSettings(map=FourierMap()),
+    ),
+    "fsa-film": BaselineInfo(
+        "FiLM tuned by gradient steps on the first task; then LDA with S + I.",
+        "Panos et al., First Session Adaptation, ICCV 2023",
+        ("features",),
+        FirstSessionSettings(),
+    ),
+    "joint-probe": BaselineInfo(
+        "Logistic regression on the features of all tasks so far, which it keeps: an upper bound.",
+        "the upper bound of a linear head",
+        ("features",),
+        ProbeSettings(),
+    ),
+    "pixel-ncm": BaselineInfo(
+        "Nearest class mean of the raw pixels: what is there without any network.",
+        "Mensink et al., Distance-Based Image Classification, TPAMI 2013",
+        ("network",),
+        NcmSettings(normalise=False),
+    ),
+}
+
+BASELINES: Mapping[str, BaselineInfo] = MappingProxyType(_ALL)
+"""By name: those of this package, and those registered with `baseline`."""
+
+OWN: dict[str, Callable[[int], Any]] = {}
+"""What makes the classifier of a registered baseline from a seed."""
+
+_Maker = TypeVar("_Maker", bound=Callable[[int], Any])
+
+
+def baseline(name: str) -> Callable[[_Maker], _Maker]:
+    """Register a classifier on features under a name, for `cl-cnaps stream --model NAME` and recipes.
+
+    What is registered is called with a seed and returns an object with
+
+        learn(features_ND, columns_N)   one task: features and class columns, counted from 0 over the whole stream
+        scores(features_ND)             N x C scores of all columns up to the largest learned; larger is better
+
+    It may have `memory_bytes()`; without it, its attributes that are tensors or arrays are counted.
+    """
+
+    def register(make: _Maker) -> _Maker:
+        if name in BASELINES or name in CNAPS_MODELS:
+            raise BadInputError(f"there is a model called {name!r} already")
+        help_ = (inspect.getdoc(make) or name).splitlines()[0]
+        try:
+            source = hashlib.sha256(inspect.getsource(make).encode()).hexdigest()[:12]
+        except (OSError, TypeError):  # made where there is no file, as in an interactive session
+            source = ""
+        _ALL[name] = BaselineInfo(help_, "registered in Python", ("features",), OwnSettings(name, source))
+        OWN[name] = make
+        return make
+
+    return register
 
 
 def make_baseline(
@@ -265,7 +301,7 @@ def _learner(
             return StreamingLdaLearner(name, inputs, settings, seed, device)
         case FecamSettings():
             return FecamLearner(name, inputs, settings, seed, device)
-        case ClosedFormSettings() | ProbeSettings():
+        case ClosedFormSettings() | ProbeSettings() | OwnSettings():
             return FeatureLearner(name, inputs, settings, seed, device)
         case NcmSettings():
             return NearestMeanLearner(name, inputs, settings, seed, device)

@@ -321,3 +321,12 @@ class ProbeSettings(StatisticsSettings):
     def __post_init__(self) -> None:
         good = len(self.candidates) > 0 and all(value > 0 for value in self.candidates)
         require(good, "candidates", self.candidates, "one number above 0 or more")
+
+
+@dataclass(frozen=True)
+class OwnSettings(StatisticsSettings):
+    """A classifier on features that was registered in Python (`baselines.baseline`)."""
+
+    name: str = ""
+    source: str = ""
+    """Digest of its code, so that a record of an older form of it is not taken for this one's."""
