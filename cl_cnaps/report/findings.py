@@ -149,12 +149,14 @@ def adapted_against_frozen(evidence: Evidence) -> Finding | None:
 def mixed_domains(evidence: Evidence) -> Finding | None:
     """Which encoding wins where tasks come from several domains."""
     sentences, numbers = list[str](), dict[str, Any]()
+    frame = evidence.standings
+    mine = frame[(frame["model"] == "simple") & (frame["head"] == "single") & frame["plain"].eq(True)]
     for benchmark, title in _MIXED.items():
-        found = {
-            encoding: of[benchmark]
-            for encoding in ENCODINGS
-            if benchmark in (of := _model(evidence, "simple", encoding, "single"))
-        }
+        lines = mine[(mine["benchmark"] == benchmark) & mine["encoding"].isin(ENCODINGS)].to_dict("records")
+        if not lines:
+            continue
+        shots = max((line["shots"] for line in lines), key=[line["shots"] for line in lines].count)
+        found = {line["encoding"]: line for line in reversed(lines) if line["shots"] == shots}
         if len(found) < 2:
             continue
         order = sorted(found, key=lambda one: -found[one]["mean"])

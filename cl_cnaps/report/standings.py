@@ -34,6 +34,14 @@ _AGREE = 0.0015
 _RIVALS = 3
 """Of the short table."""
 _DECIDED_BY_BENCHMARK = ("benchmark", "tasks", "data_digest", "heads", "backbone_digest", "model_config")
+_DEFAULTS = {
+    "covariance": "seen",
+    "query_scope": "task",
+    "memory_rank": None,
+    "shortlist": None,
+    "batch": None,
+}
+"""Of streams; a record made before there was a choice counts as made with it."""
 _ORDER = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in HEADS]
 Key = tuple[str, str]
 """Benchmark and head."""
@@ -73,11 +81,19 @@ def standings(views: Sequence[StreamView]) -> pd.DataFrame:
                     "model": row["model"],
                     "adapted": row["adaptation"] != "none",
                     "cnaps": row["encoding"] is not None,
-                    "usual": is_plain(row) and row["shots"] == PAPER_SHOTS,
+                    "shots": row["shots"],
+                    "plain": _is_plain(view, row),
+                    "usual": _is_plain(view, row) and row["shots"] == PAPER_SHOTS,
                     "href": view.href,
                 }
             )
     return _frame(lines)
+
+
+def _is_plain(view: StreamView, row: Row) -> bool:
+    """Whether a row is of a model as it comes: no setting of it, or of the stream, is changed."""
+    config = view.record.config
+    return is_plain(row) and all(config.get(key, value) == value for key, value in _DEFAULTS.items())
 
 
 @cache
@@ -106,7 +122,7 @@ def paper_standings() -> pd.DataFrame:
 
 _FIELDS = (
     *("label", "base", "family", "kind", "benchmark", "head", "mean", "half"),
-    *("encoding", "model", "adapted", "cnaps", "usual", "href"),
+    *("encoding", "model", "adapted", "cnaps", "shots", "plain", "usual", "href"),
 )
 
 

@@ -142,6 +142,19 @@ def test_which_encoding_wins_on_mixed_domains(tmp_path: Path, moving: float, say
     assert f"moving {100 * moving:.1f} ± 1.0 % and first 60.0 ± 1.0 %" in text
 
 
+def test_mixed_domains_are_compared_at_the_same_shots(tmp_path: Path) -> None:
+    for encoding, shots, mean in (("first", 20, 0.6), ("moving", 20, 0.7), ("moving", 5, 0.9)):
+        stream(tmp_path, mean, benchmark="mixed-domains", encoding=encoding, shots=shots)
+    assert found(tmp_path)["mixed-domains"].numbers["mixed-domains"] == {"moving": 0.7, "first": 0.6}
+
+
+def test_a_stream_in_another_setting_is_in_no_short_table(tmp_path: Path) -> None:
+    views = [stream(tmp_path, 0.8, covariance="seen"), stream(tmp_path, 0.9, covariance="task")]
+    assert set(short_standings([views[1]])["kind"]) == {"paper"}
+    (one,) = verdicts(views)
+    assert one.mean == 0.8
+
+
 def test_where_rivals_beat_simple_cnaps_and_where_not(tmp_path: Path) -> None:
     stream(tmp_path, 0.80, 0.95)
     assert "rivals" not in found(tmp_path)
