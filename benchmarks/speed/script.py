@@ -24,6 +24,7 @@ NAMES = (
     "start",
     "evaluate",
     "metatrain",
+    "report",
     "profile",
 )
 """Each is a module of this package with a function `measure`."""

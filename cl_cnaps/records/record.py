@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ class Record:
     def id(self) -> str:
         """Short digest of the configuration."""
         return self.path.name
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the configuration."""
+        return config_digest(self.config)
 
     def table(self, name: str) -> list[dict[str, str]]:
         """The rows of `<name>.csv`, cells as text."""

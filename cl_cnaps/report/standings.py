@@ -142,10 +142,14 @@ def folded(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the lines with encodings that agree in every column as one row, and those of each as `each`."""
     parts = []
     for base, lines in frame.groupby("base", sort=False):
-        encodings = [one for one in ENCODINGS if one in set(lines["encoding"])]
+        used = set(lines["encoding"])
+        encodings = [one for one in ENCODINGS if one in used]
+        if len(encodings) < 2:
+            parts.append(lines)
+            continue
         cells = lines.groupby(["benchmark", "head"])["mean"].agg(["min", "max", "count"])
         agree = bool((cells["max"] - cells["min"] <= _AGREE).all())
-        if len(encodings) < 2 or not agree:
+        if not agree:
             parts.append(lines)
             continue
         chosen = lines.assign(rank=[_rank(one) for one in lines["encoding"]])

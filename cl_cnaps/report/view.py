@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.records.record import Record, config_digest, read_record, record_name, records_under
+from cl_cnaps.records.record import Record, read_record, record_name, records_under
 from cl_cnaps.report.table import Table
 
 Row = dict[str, Any]
@@ -183,7 +183,7 @@ def verb_of(record: Record) -> str:
 def page_name(record: Record) -> str:
     """Return the file name, without ending, of a record's page: safe whatever the record's folder is called."""
     name = str(record.summary.get("name", record.name))
-    return f"{record_name(verb_of(record))}-{record_name(name)}-{config_digest(record.config)[:12]}"
+    return f"{record_name(verb_of(record))}-{record_name(name)}-{record.digest[:12]}"
 
 
 def record_link(record: Record) -> str:

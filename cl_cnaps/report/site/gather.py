@@ -50,6 +50,8 @@ class Gathered:
     unreadable: list[Unreadable] = field(default_factory=list)
     again: list[Record] = field(default_factory=list)
     """Records with the page name of an earlier one, which stand in for it if it cannot be shown."""
+    rendered: dict[str, str] = field(default_factory=dict)
+    """The pages by their paths, where they were made while it was seen whether they can be."""
 
     @cached_property
     def streams(self) -> list[StreamView]:

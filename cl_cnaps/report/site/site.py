@@ -74,8 +74,8 @@ def _write(found: Gathered, folder: Path) -> None:
         if asset.name.endswith((".css", ".js")):
             (folder / "assets" / asset.name).write_bytes(asset.read_bytes())
     draw_figures(found, folder)
-    for page in _pages(found):
-        (folder / page.path).write_text(render(page), encoding="utf-8")
+    for path, text in found.rendered.items() or ((page.path, render(page)) for page in _pages(found)):
+        (folder / path).write_text(text, encoding="utf-8")
     for record in found.records.values():
         raw = folder / "records" / page_name(record)
         raw.mkdir()
@@ -123,28 +123,48 @@ def showable(found: Gathered) -> Gathered:
     """Return the records that can be shown; the others are among the unreadable, with the reason.
 
     What a page needs of a record is known best by the page: rather than a second list of keys and types, which would
-    fall behind the first, each record's pages are made once without the others.
+    fall behind the first, the pages are made once of all records, and of halves of them where that fails.
     """
-    shown = Gathered(unreadable=[*found.unreadable])
-    for record in (*found.records.values(), *found.again):
-        name = page_name(record)
-        if name in shown.records:
-            continue
+    if not found.unreadable:  # the usual case: these are the pages that are written
         try:
-            _try(Gathered({name: record}), record)
-        except ClCnapsError as error:
-            shown.unreadable.append(Unreadable(record.path, str(error)))
-        except Exception as error:  # whatever a page does not expect
-            shown.unreadable.append(Unreadable(record.path, form_unknown(error)))
+            found.rendered.update({page.path: _encodable(render(page)) for page in _pages(found)})
+            draw_figures(found, None)
+        except Exception:  # some record is not as the pages need it; which one is found below
+            found.rendered.clear()
         else:
-            shown.records[name] = record
+            return found
+    shown = Gathered(unreadable=[*found.unreadable])
+    for records in (list(found.records.values()), *([record] for record in found.again)):
+        new = [record for record in records if page_name(record) not in shown.records]
+        shown.records.update({page_name(record): record for record in _sift(new, shown.unreadable)})
     return shown
 
 
-def _try(alone: Gathered, record: Record) -> None:
-    pages = [overview_page(alone), records_page(alone), record_page(record)]
-    if section := _SECTIONS.get(verb_of(record)):
-        pages.append(section(alone))
-    for page in pages:
-        render(page).encode()
-    draw_figures(alone, None)
+def _sift(records: list[Record], unreadable: list[Unreadable]) -> list[Record]:
+    """Return the records whose pages can be made; the others are added to the unreadable."""
+    if not records:
+        return []
+    try:
+        _try(records)
+    except Exception as error:  # whatever a page does not expect
+        if len(records) > 1:
+            half = len(records) // 2
+            return _sift(records[:half], unreadable) + _sift(records[half:], unreadable)
+        reason = str(error) if isinstance(error, ClCnapsError) else form_unknown(error)
+        unreadable.append(Unreadable(records[0].path, reason))
+        return []
+    return records
+
+
+def _try(records: list[Record]) -> None:
+    together = Gathered({page_name(record): record for record in records})
+    verbs = {verb_of(record) for record in records}
+    sections = [section(together) for verb, section in _SECTIONS.items() if verb in verbs]
+    for page in (overview_page(together), records_page(together), *sections, *map(record_page, records)):
+        _encodable(render(page))
+    draw_figures(together, None)
+
+
+def _encodable(text: str) -> str:
+    text.encode()
+    return text
