@@ -74,8 +74,8 @@ def _write(found: Gathered, folder: Path) -> None:
         if asset.name.endswith((".css", ".js")):
             (folder / "assets" / asset.name).write_bytes(asset.read_bytes())
     draw_figures(found, folder)
-    for path, text in found.rendered.items() or ((page.path, render(page)) for page in _pages(found)):
-        (folder / path).write_text(text, encoding="utf-8")
+    for page, text in found.rendered.items() or ((one.path, render(one)) for one in _pages(found)):
+        (folder / page).write_text(text, encoding="utf-8")
     for record in found.records.values():
         raw = folder / "records" / page_name(record)
         raw.mkdir()
