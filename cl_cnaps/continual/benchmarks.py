@@ -10,8 +10,8 @@ from itertools import groupby
 import numpy as np
 
 from cl_cnaps.continual.fscil import FSCIL, class_plan, listed_images, read_sessions
-from cl_cnaps.continual.planning import Pool, StreamConfig, default_shots, ordered, plan_tasks, task_sizes
-from cl_cnaps.continual.plans import ImageView, Permuted, Rotated, StreamPlan, plain_view
+from cl_cnaps.continual.planning import StreamConfig, default_shots, ordered, plan_tasks, task_sizes
+from cl_cnaps.continual.plans import ImageView, Permuted, Pool, Rotated, StreamPlan, plain_view
 from cl_cnaps.data import Source
 from cl_cnaps.errors import BadInputError, MissingDataError
 
@@ -240,7 +240,7 @@ def _mixed(config: StreamConfig, sources: Sequence[Source]) -> StreamPlan:
         info = _for_any_source(source)
         names = source.classes(info.support_split)
         if len(names) < count:
-            raise BadInputError(f"{source.name} has {len(names)} classes; {count} a task were asked for")
+            raise BadInputError(f"{source.name} has {len(names)} classes; {count} a task are needed")
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, number, 0x313])))
         chosen = [names[i] for i in sorted(rng.permutation(len(names))[:count])]
         pools = [

@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.continual.batches import PLAIN, as_images
+from cl_cnaps.continual.batches import PLAIN, as_images, by_task
 from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
-from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
+from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory, in_order
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, Shortlist, concatenate, estimate, support_statistics
@@ -276,13 +276,13 @@ class ContinualCnaps(nn.Module):
             keys = self.memory.keys
             found = self.logits(self.embed(prepared), keys, covered=False)
             return self.by_class_id(found, keys, -1)
-        parts = []
-        for task in torch.unique(task_labels).tolist():
-            rows = torch.nonzero(task_labels.cpu() == task).flatten()
-            keys = self.classes_of([task]) or self.memory.keys
-            found = self.logits(self.embed(prepared[rows]), keys, covered=self.covers([task], keys))
-            parts.append((rows, self.by_class_id(found, keys, task)))
-        return together(parts)
+
+        def answer(rows: Tensor, task: int) -> Tensor:
+            own = self.classes_of([task]) or self.memory.keys
+            found = self.logits(self.embed(prepared[rows]), own, covered=self.covers([task], own))
+            return self.by_class_id(found, own, task)
+
+        return by_task(task_labels.cpu(), answer)
 
     def by_class_id(self, logits_QK: Tensor, keys: Sequence[ClassKey], task: int, width: int = 0) -> Tensor:
         """Logits over the temperature, with class id c in column c; ids that do not compete get a low score.
@@ -390,23 +390,3 @@ class ContinualCnaps(nn.Module):
         if (self.model.device, self.model.dtype) != before:
             self.set_extra_state(self.get_extra_state())
         return self
-
-
-def in_order(parts: Sequence[tuple[Sequence[ClassKey], Tensor]], keys: Sequence[ClassKey]) -> Tensor:
-    """Logits Q x K in the order of `keys`, from the logits of groups of classes."""
-    column = {key: i for i, key in enumerate(key for group, _ in parts for key in group)}
-    missing = [key for key in keys if key not in column]
-    if missing:
-        raise BadInputError(f"classes that were never learned: {missing}")
-    return torch.cat([part for _, part in parts], dim=1)[:, [column[key] for key in keys]]
-
-
-def together(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Logits of all queries from those of some rows each; where columns are missing, they get a low score."""
-    width = max(found.shape[1] for _, found in parts)
-    padded = []
-    for _, found in parts:
-        low = (found.min(dim=1, keepdim=True).values - 100).expand(-1, width - found.shape[1])
-        padded.append(torch.cat([found, low], dim=1))
-    rows = torch.cat([rows for rows, _ in parts])
-    return torch.cat(padded)[torch.argsort(rows)]

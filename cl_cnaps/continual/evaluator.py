@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cl_cnaps.continual.continual_cnaps import ContinualCnaps, in_order
-from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory
+from cl_cnaps.continual.continual_cnaps import ContinualCnaps
+from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory, in_order
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 

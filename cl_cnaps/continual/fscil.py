@@ -129,8 +129,8 @@ def _image(line: str) -> tuple[str | None, str]:
     return (parts[-2] if len(parts) > 1 else None), _stem(parts[-1])
 
 
-def _stem(place: str) -> str:
+def _stem(path: str) -> str:
     """The name of an image: of its file, without suffix, or its number without leading zeros."""
-    last = re.split(r"[/\\ ]", place)[-1]
+    last = re.split(r"[/\\ ]", path)[-1]
     stem = re.sub(r"\.[A-Za-z]+$", "", last)
     return str(int(stem)) if stem.isdecimal() else stem

@@ -176,8 +176,8 @@ class ClassMemory:
         missing = wanted - set(found)
         if missing:
             raise BadInputError(f"classes that were never learned: {sorted(missing)}")
-        place = {key: i for i, key in enumerate(found)}
-        order = torch.tensor([place[key] for key in keys], device=parts[0].means_KD.device)
+        position = {key: i for i, key in enumerate(found)}
+        order = torch.tensor([position[key] for key in keys], device=parts[0].means_KD.device)
         return join(parts).select(order)
 
     def nbytes(self) -> int:
@@ -261,3 +261,12 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(value, list):
         return tuple(_moved(item, device, dtype) for item in value)
     return value
+
+
+def in_order(parts: Sequence[tuple[Sequence[ClassKey], Tensor]], keys: Sequence[ClassKey]) -> Tensor:
+    """Return logits Q x K in the order of `keys`, from those of groups of classes."""
+    column = {key: i for i, key in enumerate(key for group, _ in parts for key in group)}
+    missing = [key for key in keys if key not in column]
+    if missing:
+        raise BadInputError(f"classes that were never learned: {missing}")
+    return torch.cat([part for _, part in parts], dim=1)[:, [column[key] for key in keys]]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from cl_cnaps.continual.plans import ImageView, PlannedClass, PlannedTask, StreamPlan
-from cl_cnaps.data import Source
+from cl_cnaps.continual.plans import ImageView, PlannedClass, PlannedTask, Pool, StreamPlan
 from cl_cnaps.errors import BadInputError
 
 Shots = int | Literal["all"]
@@ -45,40 +44,13 @@ class StreamConfig:
     """Classes of earlier tasks that come back in every later task, with new images."""
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The images that a class can be drawn from."""
-
-    name: str
-    source: Source
-    class_name: str
-    support_split: str
-    query_split: str
-    listed: tuple[int, ...] = ()
-
-    @property
-    def one(self) -> bool:
-        """Whether support and query images come from the same images."""
-        return self.support_split == self.query_split
-
-    @property
-    def support(self) -> int:
-        """Images in the split of the support."""
-        return self.source.count(self.support_split, self.class_name)
-
-    @property
-    def query(self) -> int:
-        """Images in the split of the queries."""
-        return self.source.count(self.query_split, self.class_name)
-
-
 def plan_tasks(
     config: StreamConfig,
     tasks: Sequence[tuple[str, Sequence[Pool], ImageView]],
     usual_shots: int,
     notes: tuple[str, ...] = (),
 ) -> StreamPlan:
-    """Numbers of images for every class, refusing to do less than was asked for; and classes that come back."""
+    """Return the plan: numbers of images for every class, and classes that come back; too few images are refused."""
     later: Shots = usual_shots if config.shots is None else config.shots
     shots = [
         config.base_shots if number == 0 and config.base_shots is not None else later
@@ -115,7 +87,7 @@ def plan_tasks(
 def _coming_back(
     config: StreamConfig, tasks: Sequence[tuple[str, Sequence[Pool], ImageView]]
 ) -> list[list[tuple[Pool, int, int]]]:
-    """For every task the earlier classes that come back in it, with their first task and their turn."""
+    """Return for every task the earlier classes that come back in it, with their first task and their turn."""
     if config.repeat < 0:
         raise BadInputError(f"--repeat is 0 or more classes a task, not {config.repeat}")
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, 0xBAC])))
@@ -129,8 +101,8 @@ def _coming_back(
                 raise BadInputError(
                     f"--repeat {config.repeat} needs as many classes before the second task; there are {len(seen)}"
                 )
-            for place in sorted(rng.permutation(len(seen))[: config.repeat]):
-                pool, first = seen[place]
+            for index in sorted(rng.permutation(len(seen))[: config.repeat]):
+                pool, first = seen[index]
                 turns[pool.name] = turns.get(pool.name, 0) + 1
                 here.append((pool, first, turns[pool.name]))
         seen += [(pool, number) for pool in pools]
@@ -139,7 +111,7 @@ def _coming_back(
 
 
 def _free(pool: Pool, shots: Shots) -> int:
-    """Query images that a class has beside its support images; of one pool and all shots, half."""
+    """Return how many query images a class has beside its support images; of one pool and all shots, half."""
     if not pool.one:
         return pool.query
     return pool.query // 2 if shots == "all" else pool.query - shots
@@ -160,30 +132,24 @@ def _planned(
         )
     if pool.support < needed or number < 1:
         raise BadInputError(
-            f"{of} in split {pool.support_split!r}, {needed} shots were asked for ({benchmark}). "
-            "Choose fewer with --shots"
+            f"{of} in split {pool.support_split!r}, {needed} shots are needed ({benchmark}). Choose fewer with --shots"
         )
     if pool.query < queries:
         raise BadInputError(
             f"class {pool.class_name!r} of {pool.source.name} has {pool.query} images in split "
-            f"{pool.query_split!r}, {queries} queries were asked for ({benchmark}). Choose fewer with --queries"
+            f"{pool.query_split!r}, {queries} queries are needed ({benchmark}). Choose fewer with --queries"
         )
     return PlannedClass(
-        pool.name,
-        pool.source,
-        pool.class_name,
-        pool.support_split,
-        pool.query_split,
-        number,
-        queries,
-        pool.listed,
-        turn,
-        drawn_at,
+        **{one.name: getattr(pool, one.name) for one in fields(pool)},
+        shots=number,
+        queries=queries,
+        turn=turn,
+        drawn_at=drawn_at,
     )
 
 
 def default_shots(most: int, pools: Iterable[Pool]) -> int:
-    """For a person's images half of the smallest class, `most` at the most."""
+    """Return the shots of images without a named benchmark: half of the smallest class, at most `most`."""
     found = [pool.support // 2 if pool.one else pool.support for pool in pools]
     return max(1, min(most, *found))
 

@@ -24,8 +24,8 @@ def plain_view(source: Source, split: str, class_name: str, indices: list[int], 
 
 
 @dataclass(frozen=True)
-class PlannedClass:
-    """One class of one task."""
+class Pool:
+    """The images that a class of a stream can be drawn from."""
 
     name: str
     """In the stream: equal names in two tasks are the same class."""
@@ -35,36 +35,50 @@ class PlannedClass:
     support_split: str
     query_split: str
     """The same as `support_split` where a class has one pool of images, from which both are drawn, disjoint."""
-    shots: int
-    queries: int
     listed: tuple[int, ...] = ()
     """Support images that a published list fixes for every run."""
+
+    @property
+    def one(self) -> bool:
+        """Whether support and query images come from the same images."""
+        return self.support_split == self.query_split
+
+    @property
+    def support(self) -> int:
+        """Images in the split of the support."""
+        return self.source.count(self.support_split, self.class_name)
+
+    @property
+    def query(self) -> int:
+        """Images in the split of the queries."""
+        return self.source.count(self.query_split, self.class_name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedClass(Pool):
+    """One class of one task."""
+
+    shots: int
+    queries: int
     turn: int = 0
     """How many earlier tasks drew new images of this class from the same pool."""
     drawn_at: int = 0
     """The task that the draw is a function of: that of its first turn."""
 
     def draw(self, seed: int, run: int) -> tuple[list[int], list[int]]:
-        """Image numbers for support and query: a function of seed, run, task and class, and of nothing else."""
+        """Return image numbers for support and query: a function of seed, run, task and class, and of nothing else."""
         entropy = [seed, run, self.drawn_at, *self.class_name.encode()]
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-        pool = rng.permutation(self.source.count(self.support_split, self.class_name))
-        if self.listed:
-            support = np.array(self.listed)
-        elif self.turn == 0:
-            support = pool[: self.shots]
+        pool = rng.permutation(self.support)
+        # Turn 0 takes the first images, then come the queries of a common pool, then the other turns.
+        start = self.turn * self.shots + (self.queries if self.one and self.turn else 0)
+        support = np.array(self.listed) if self.listed else pool[start : start + self.shots]
+        if not self.one:
+            query = rng.permutation(self.query)[: self.queries]
+        elif self.listed:
+            query = pool[~np.isin(pool, support)][: self.queries]
         else:
-            # Behind all that earlier turns and the queries took.
-            taken = self.queries if self.support_split == self.query_split else 0
-            start = taken + self.turn * self.shots
-            support = pool[start : start + self.shots]
-        if self.support_split == self.query_split:
-            if self.listed:
-                query = pool[~np.isin(pool, support)][: self.queries]
-            else:
-                query = pool[self.shots : self.shots + self.queries]
-        else:
-            query = rng.permutation(self.source.count(self.query_split, self.class_name))[: self.queries]
+            query = pool[self.shots : self.shots + self.queries]
         return support.tolist(), query.tolist()
 
 
@@ -159,9 +173,9 @@ class StreamPlan:
         for task in self.tasks:
             support, query = [], []
             for one in task.classes:
-                chosen, asked = one.draw(self.seed, run)
+                chosen, queries = one.draw(self.seed, run)
                 support.append(task.view(one.source, one.support_split, one.class_name, chosen, image_size))
-                query.append(task.view(one.source, one.query_split, one.class_name, asked, image_size))
+                query.append(task.view(one.source, one.query_split, one.class_name, queries, image_size))
             ids = torch.tensor([number[one.name] for one in task.classes])
             tasks.append(
                 Task(
@@ -208,7 +222,7 @@ class Rotated:
     degrees: float
 
     def __call__(self, source: Source, split: str, class_name: str, indices: list[int], size: int) -> Tensor:
-        """Turn at the size asked for."""
+        """Turn at the size given."""
         images = source.images(split, class_name, indices, size)
         if self.degrees == 0 or len(images) == 0:
             return images

@@ -6,13 +6,14 @@ One pass over an experience, in the loader's order and without oversampling: sta
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cl_cnaps.continual.batches import (
+    by_task,
     class_count,
     experience_number,
     has_task_labels,
@@ -27,7 +28,6 @@ from cl_cnaps.continual.continual_cnaps import (
     ContinualCnaps,
     ContinualConfig,
     Covariance,
-    together,
 )
 from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import Evaluator, QueryScope, QuerySet
@@ -218,7 +218,7 @@ class CnapsStrategy(OnePassStrategy):
             found = self.model.stored_logits(features[rows.to(features.device)], keys)
             return self.model.by_class_id(found, keys, task, self._width(labels))
 
-        return _by_task(tasks, answer)
+        return by_task(tasks, answer)
 
     def _queries_of_this_task(self) -> Tensor | None:
         """The unlabelled images of the current task's queries."""
@@ -302,7 +302,7 @@ class CnapsStrategy(OnePassStrategy):
             queries = queries or QuerySet.of(images, torch.unique(tasks).tolist())
             keys = self.scores.competing(queries, "single")
             found = self.scores.logits(queries, "single", tuple(self._query_sets.values()))
-            return _by_task(
+            return by_task(
                 tasks,
                 lambda rows, task: self.model.by_class_id(found[rows.to(found.device)], keys, task, width),
             )
@@ -312,13 +312,7 @@ class CnapsStrategy(OnePassStrategy):
             keys = self.scores.competing(own, "multi")
             return self.model.by_class_id(self.scores.logits(own, "multi"), keys, task, width)
 
-        return _by_task(tasks, answer)
-
-
-def _by_task(tasks: Tensor, answer: Callable[[Tensor, int], Tensor]) -> Tensor:
-    """Answers to all images, from those to the rows of each task."""
-    rows = {task: torch.nonzero(tasks == task).flatten() for task in torch.unique(tasks).tolist()}
-    return together([(own, answer(own, task)) for task, own in rows.items()])
+        return by_task(tasks, answer)
 
 
 class SimpleCnapsStrategy(CnapsStrategy):

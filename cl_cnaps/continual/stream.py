@@ -47,7 +47,7 @@ class Stream:
     class_names: tuple[str, ...]
     tasks: tuple[Task, ...]
     origin: str
-    """Where the images came from, as a person is told it."""
+    """Where the images came from, in words."""
 
     @property
     def image_size(self) -> int:
