@@ -41,6 +41,7 @@ HELP: Mapping[str, str] = {
     cl-cnaps stream --metric cosine
     cl-cnaps stream --variant feot
     cl-cnaps stream --model ewc --baseline-on network
+    cl-cnaps stream --model simple,ranpac,lda --metrics final,forgetting,nll
     """,
     "evaluate": """Measure accuracy on many few-shot tasks.
 
