@@ -15,7 +15,7 @@ from rich.console import Console
 from cl_cnaps import read_results
 from cl_cnaps.commands.main import main
 from cl_cnaps.experiments.options import StreamOptions
-from cl_cnaps.experiments.stream import each_model
+from cl_cnaps.experiments.stream_models import each_model
 from cl_cnaps.metrics.intervals import estimate
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.names import MEASURES
