@@ -96,8 +96,8 @@ def averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
     for group, domains in GROUPS.items():
         members = [row for row in rows if row["domain"] in domains]
         data_sets = [row["data_set"] for row in members]
-        if len(members) < 2 or data_sets in [mean["data_sets"] for mean in found.values()]:
-            continue  # no average, or one that is there already
+        if len(members) < 2:
+            continue  # that is no average
         theirs = row_of(members[0]["model"]) if is_plain(members[0]) else None
         found[group] = {
             "data_sets": data_sets,
@@ -182,8 +182,10 @@ def few_shot_table(view: FewShotView) -> Table:
         ]
         if domain in means:
             lines.append(of_group(domain))
-    if "all" in means:
-        lines.append(of_group("all"))
+    if "all" in means and [means["all"]["data_sets"]] != [
+        means[one]["data_sets"] for one in means if one != "all"
+    ]:
+        lines.append(of_group("all"))  # unless it is the average of the one domain that is there
     first = rows[0]
     shape = "variable ways and shots" if first["shape"] == "variable" else first["shape"]
     shared = [
