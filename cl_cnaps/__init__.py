@@ -13,16 +13,17 @@ from cl_cnaps import torchvision_import
 from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
-    from cl_cnaps.classifier import FewShotClassifier, Prediction, load
+    from cl_cnaps.classifier import FewShotClassifier, load
     from cl_cnaps.continual.strategies import CnapsStrategy, SimpleCnapsStrategy, TransductiveCnapsStrategy
     from cl_cnaps.models.cnaps import Cnaps, SimpleCnaps, TransductiveCnaps
+    from cl_cnaps.predictions import Prediction
     from cl_cnaps.torch_setup import set_up_torch
 
 _PUBLIC = {
     "Cnaps": "cl_cnaps.models.cnaps",
     "CnapsStrategy": "cl_cnaps.continual.strategies",
     "FewShotClassifier": "cl_cnaps.classifier",
-    "Prediction": "cl_cnaps.classifier",
+    "Prediction": "cl_cnaps.predictions",
     "SimpleCnaps": "cl_cnaps.models.cnaps",
     "SimpleCnapsStrategy": "cl_cnaps.continual.strategies",
     "TransductiveCnaps": "cl_cnaps.models.cnaps",

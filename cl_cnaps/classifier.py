@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,26 +21,11 @@ from cl_cnaps.gaussian import support_statistics
 from cl_cnaps.gaussian.mahalanobis import squared_distances
 from cl_cnaps.image_inputs import ImageInput, labelled_folder, pictures, pixels
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model
+from cl_cnaps.predictions import UNKNOWN, Prediction
 
 load = load_model
 
-UNKNOWN = "unknown"
-"""The answer for an image that is unlike every class."""
-
 _AT_ONCE = 256  # images read and embedded together
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one image."""
-
-    name: str
-    """The image's file, below the folder that was given, or its number."""
-    label: Any
-    """A class, or "unknown"."""
-    probability: float
-    """Of the most probable class."""
-    probabilities: dict[Any, float]
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

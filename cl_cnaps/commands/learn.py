@@ -19,7 +19,7 @@ from cl_cnaps.errors import BadInputError, escaped
 from cl_cnaps.names import COVARIANCES
 
 if TYPE_CHECKING:
-    from cl_cnaps.classifier import Prediction
+    from cl_cnaps.predictions import Prediction
 
 
 @click.command()
@@ -143,9 +143,9 @@ def predict(
     A table shows the answers, a contact sheet the images with them, the least certain first.
     """
     from cl_cnaps.classifier import FewShotClassifier
-    from cl_cnaps.contact_sheet import contact_sheet, least_certain_first
     from cl_cnaps.data.atomic import make_folder, write_text
     from cl_cnaps.image_inputs import pictures
+    from cl_cnaps.predictions import contact_sheet, least_certain_first
 
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")

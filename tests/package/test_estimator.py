@@ -29,7 +29,12 @@ def expected_failures(estimator: BaseEstimator) -> dict[str, str]:
 
 
 @parametrize_with_checks(
-    [FewShotClassifier(model=name, input="features") for name in ("simple", "transductive")],
+    [
+        FewShotClassifier(input="features"),
+        FewShotClassifier(input="features", covariance="task"),
+        FewShotClassifier("protonet", input="features"),
+        FewShotClassifier("transductive", input="features"),
+    ],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learns_checks(estimator: BaseEstimator, check: Any) -> None:

@@ -1,22 +1,39 @@
-"""Images with their answers on one page, the least certain first: those are worth a look."""
+"""Answers for images, and a page of them with the least certain first: those are worth a look."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageDraw, ImageOps
 
-from cl_cnaps.classifier import UNKNOWN, Prediction
 from cl_cnaps.data.atomic import make_folder, partial_file
 from cl_cnaps.data.glyphs import font
 from cl_cnaps.image_inputs import Picture
+
+UNKNOWN = "unknown"
+"""The answer for an image that is unlike every class."""
 
 MOST = 120
 """Images on a page."""
 
 _SIDE, _TEXT, _GAP, _COLUMNS = 120, 34, 8, 10
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer for one image."""
+
+    name: str
+    """The image's file, below the folder that was given, or its number."""
+    label: Any
+    """A class, or "unknown"."""
+    probability: float
+    """Of the most probable class."""
+    probabilities: dict[Any, float]
 
 
 def least_certain_first(predictions: Sequence[Prediction]) -> list[int]:
