@@ -29,7 +29,7 @@ _PUBLIC = {
     "TransductiveCnaps": "cl_cnaps.models.cnaps",
     "TransductiveCnapsStrategy": "cl_cnaps.continual.strategies",
     "load": "cl_cnaps.classifier",
-    "read_results": "cl_cnaps.records.reading",
+    "read_results": "cl_cnaps.records",
     "set_up_torch": "cl_cnaps.torch_setup",
 }
 

@@ -51,7 +51,13 @@ def reason(error: BaseException) -> str:
 
 def printable(text: str) -> str:
     """Return the text, cut if it is very long, with everything escaped that a terminal would obey."""
-    return escaped(f"{text[:_LONGEST]} ..." if len(text) > _LONGEST else text)
+    return escaped(shortened(text, _LONGEST))
+
+
+def shortened(text: str, longest: int = 800) -> str:
+    """Return the beginning and the end of a long text: what was given may be quoted in it."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
 
 
 def escaped(text: str) -> str:

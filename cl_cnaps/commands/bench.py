@@ -15,7 +15,7 @@ from cl_cnaps.commands import options
 @click.option("--only", metavar="NAME", multiple=True, help="This benchmark; may be given again.")
 @click.option("--quick", is_flag=True, help="Small cases, in a minute or two: to see that all of it works.")
 @click.option(
-    "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Threads PyTorch uses."
+    "--threads", type=click.IntRange(1, 1000), default=2, show_default=True, help="Threads PyTorch uses."
 )
 @options.out
 @options.as_json

@@ -187,7 +187,7 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
 @click.option(
     "--fractions",
     nargs=3,
-    type=float,
+    type=options.Finite(0),
     metavar="TRAIN VALID TEST",
     help="Without a specification: deal out the classes at random in these proportions.",
 )

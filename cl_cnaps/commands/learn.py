@@ -105,7 +105,7 @@ _SHOWN = 40  # rows of the table
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--unknown",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=options.Finite(0, 1, min_open=True, max_open=True),
     help='Answer "unknown" where an image is further from every class than this part of the training images was when '
     "left out, such as 0.95.",
 )

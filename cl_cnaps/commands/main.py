@@ -22,7 +22,7 @@ import click
 
 from cl_cnaps import __version__
 from cl_cnaps.commands.display import echo
-from cl_cnaps.errors import ClCnapsError, printable, reason
+from cl_cnaps.errors import ClCnapsError, printable, reason, shortened
 
 _VERBS = {
     "stream": "experiments",
@@ -97,7 +97,11 @@ class _Verbs(click.Group):
         except KeyboardInterrupt:
             self._end()
             raise SystemExit(EXIT_INTERRUPTED) from None
-        except (click.exceptions.Exit, click.exceptions.Abort, click.ClickException):
+        except click.UsageError as error:
+            raise click.UsageError(printable(shortened(error.format_message())), error.ctx) from None
+        except click.ClickException:
+            raise
+        except (click.exceptions.Exit, click.exceptions.Abort):
             raise
         except Exception as error:
             if context.params["debug"]:

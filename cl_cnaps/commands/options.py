@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field
 from pathlib import Path
@@ -9,12 +10,36 @@ from typing import Any, TypeVar
 
 import click
 
-from cl_cnaps.experiments.options import SETTINGS, ModelOptions, Option, option_name, options_of
+from cl_cnaps.experiments.options import (
+    MOST,
+    MOST_SEED,
+    SETTINGS,
+    ModelOptions,
+    Option,
+    option_name,
+    options_of,
+)
+
+
+class Finite(click.FloatRange):
+    """A number in a range; `nan` and `inf`, which compare with nothing, are not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, context)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, context)
+        return number
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 seed = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides every random draw."
+    "--seed",
+    type=click.IntRange(0, MOST_SEED),
+    default=0,
+    show_default=True,
+    help="Decides every random draw.",
 )
 device = click.option(
     "--device",
@@ -60,7 +85,7 @@ keep_features = click.option(
 )
 workers = click.option(
     "--workers",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 1000),
     help="Processes, each with one thread; 0 for none but this one. Results are the same for any number.  "
     "[default: one for each core; with a GPU 0]",
 )
@@ -139,9 +164,11 @@ def _type(declared: Option) -> Any:
     if declared.choices:
         return _Names(declared) if declared.registered else click.Choice(declared.choices)
     if declared.type is int:
-        return click.IntRange(min=None if declared.least is None else int(declared.least))
+        return click.IntRange(
+            None if declared.least is None else int(declared.least), int(declared.most or MOST)
+        )
     if declared.type is float:
-        return click.FloatRange(declared.least, declared.most, min_open=True)
+        return Finite(declared.least, declared.most, min_open=True)
     if declared.type is Path:
         return click.Path(exists=True, file_okay=False, path_type=Path)
     return click.STRING

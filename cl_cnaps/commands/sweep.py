@@ -59,12 +59,12 @@ def _pairs(
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1000),
     help="Runs at a time.  [default: local: one for each core, with a GPU 1; ray: what the cluster has room for]",
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1000),
     help="Threads of each run. Numbers are the same to the last digit for the same number of threads.  "
     "[default: local: cores / workers; ray: 1]",
 )
@@ -73,7 +73,7 @@ def _pairs(
 )
 @click.option(
     "--gpus",
-    type=click.FloatRange(min=0),
+    type=options.Finite(min=0),
     help="Ray: GPUs that each run holds, such as 1 or 0.25.  [default: 0]",
 )
 @click.option("--dry-run", is_flag=True, help="List what would run and which records are there; run nothing.")

@@ -12,6 +12,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.display import TrainingDisplay, echo, footer, terminal
+from cl_cnaps.experiments.options import MOST_SEED
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
@@ -30,12 +31,14 @@ REAL_RECIPE = "simple-efficientnet-lite0"
 @options.recipes_specs
 @click.option("--backbone-weights", metavar="FILE|random", help="Instead of the recipe's: a state dict.")
 @click.option("--start", metavar="NAME|FILE", help="Instead of the recipe's: weights to begin from.")
-@click.option("--tasks", type=click.IntRange(min=1), help="Instead of the recipe's: tasks in all.")
+@click.option("--tasks", type=click.IntRange(1, 10**9), help="Instead of the recipe's: tasks in all.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), help="Instead of the recipe's: decides every random draw."
+    "--seed",
+    type=click.IntRange(0, MOST_SEED),
+    help="Instead of the recipe's: decides every random draw.",
 )
 @options.recipes_settings
-@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
+@click.option("--workers", type=click.IntRange(0, 1000), default=0, show_default=True,
               help="Processes that load tasks ahead; the tasks stay the same.")  # fmt: skip
 @options.device
 @options.out
@@ -196,9 +199,11 @@ def _not_adapting(sources: int) -> str:
     help="Weights to begin from.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), help="Instead of the recipe's: decides every random draw."
+    "--seed",
+    type=click.IntRange(0, MOST_SEED),
+    help="Instead of the recipe's: decides every random draw.",
 )
-@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True,
+@click.option("--workers", type=click.IntRange(0, 1000), default=0, show_default=True,
               help="Processes that load batches ahead; the batches stay the same.")  # fmt: skip
 @options.device
 @options.out

@@ -163,7 +163,7 @@ def read_class_order(text: str) -> tuple[str, ...] | int:
     """Read `seed:1993`, a file with one class a line, or names with commas; a number is the seed of `legacy_order`."""
     kind, colon, rest = text.partition(":")
     if colon and kind == "seed":
-        if not rest.isdecimal() or int(rest) >= 2**32:
+        if not rest.isdecimal() or len(rest) > 10 or int(rest) >= 2**32:
             raise BadInputError(f"the class order {text!r} needs a seed in 0..{2**32 - 1}, as in seed:1993")
         return int(rest)
     path = Path(text).expanduser()

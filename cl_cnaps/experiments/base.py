@@ -15,8 +15,7 @@ from cl_cnaps.models.config import CnapsConfig, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model, resolve_device
 from cl_cnaps.processes import usable_cores
 from cl_cnaps.records.environment import describe_environment
-from cl_cnaps.records.journal import Journal
-from cl_cnaps.records.record import Record, find_record, record_path, write_record
+from cl_cnaps.records.record import Journal, Record, find_record, record_path, write_record
 
 Row = dict[str, Any]
 """Names and values; one line of `--json`, one row of a table."""

@@ -28,6 +28,11 @@ from cl_cnaps.names import (
     chosen_model,
 )
 
+MOST = 1_000_000
+"""Largest whole number that an option takes: of runs, tasks, images or processes, more were never meant."""
+MOST_SEED = 2**40
+"""Largest seed: with the number of a run or task it must fit into 64 bits."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -171,7 +176,7 @@ class ModelOptions:
         metavar="N|unbounded",
         shown="4; evaluate mini-, tiered-imagenet: 10",
     )
-    seed: int = option("Decides every random draw.", default=0, type=int, least=0)
+    seed: int = option("Decides every random draw.", default=0, type=int, least=0, most=MOST_SEED)
     device: str = option("auto, cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.", default="auto")
 
     @property
@@ -272,7 +277,7 @@ class StreamOptions(ModelOptions):
         "fscil-*: folder of the published image lists (session_2.txt, ...).", metavar="FOLDER"
     )
     shuffle_classes: int | None = option(
-        "Learn the classes in a random order.", type=int, least=0, metavar="SEED"
+        "Learn the classes in a random order.", type=int, least=0, most=MOST_SEED, metavar="SEED"
     )
     covariance: str | None = option(
         "The shared part of a class's covariance is of all classes seen, or of those that came in its task (the "

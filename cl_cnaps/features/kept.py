@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,10 +21,12 @@ from cl_cnaps.data import Source
 from cl_cnaps.data.atomic import make_folder
 from cl_cnaps.data.cache import keep_array, read_array
 from cl_cnaps.data.decoding import VERSION
-from cl_cnaps.episodes import Episode
 from cl_cnaps.models.backbones import state_digest
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import FoldedNetwork
+
+if TYPE_CHECKING:
+    from cl_cnaps.episodes import Episode
 
 
 def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.names import ABLATIONS, BENCHMARKS, CNAPS_MODELS, PAPER_BENCHMARKS
-from cl_cnaps.records.reading import read_results
+from cl_cnaps.records import read_results
 from cl_cnaps.records.record import record_name, records_under
 from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.active import ActiveView, active_table

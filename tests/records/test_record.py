@@ -13,8 +13,8 @@ import pytest
 
 from cl_cnaps.data import atomic
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.records.journal import Journal
 from cl_cnaps.records.record import (
+    Journal,
     Record,
     config_digest,
     find_record,
