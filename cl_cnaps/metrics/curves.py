@@ -39,7 +39,7 @@ def labels_to_reach(labels: Sequence[int], mean: Sequence[float], accuracy: floa
 def curve_figures(
     labels: Sequence[int], curves: Mapping[str, Array], reach: float | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Everything that is said of the curves of one task: strategy -> its figures.
+    """The figures of the curves of one task, by strategy.
 
     `gain` compares areas with random's run by run, on the same images. `reach` is the accuracy to reach; by default
     what random ends with (without it, the lowest end of all).

@@ -43,7 +43,7 @@ class StreamInputs:
         return torch.searchsorted(self.class_ids, ids.cpu())
 
     def query(self, task: int) -> Tensor:
-        """The queries of a task; computed the first time they are asked for."""
+        """The queries of a task; computed at the first call."""
         if task not in self._queries:
             self._queries[task] = _viewed(self._view, self.stream.tasks[task].query_images)
         return self._queries[task]

@@ -46,7 +46,7 @@ Inputs = Literal["features", "network"]
 
 @dataclass(frozen=True)
 class BaselineInfo:
-    """One baseline as a person chooses it."""
+    """A baseline: what it does, whose it is, what it reads, and its default settings."""
 
     help: str
     citation: str
@@ -238,13 +238,13 @@ def make_baseline(
 ) -> Learner:
     """A baseline ready to learn the first task of `stream`.
 
-    Support images are embedded here, once; query images when first asked for, once, and only to be predicted.
+    Support images are embedded here, once; query images when they are first predicted, once.
 
     Args:
         name: A key of `BASELINES`.
         stream: The tasks, with their images.
         on: Read the backbone's features or the images themselves.
-        features: N x 3 x H x W uint8 images to N x D features; needed with ``on="features"`` and unused otherwise.
+        features: N x 3 x H x W uint8 images to N x D features; needed with ``on="features"`` alone.
         seed: Fixes initial weights, batches, the replay memory and weight samples.
         device: Where networks are trained and scores computed.
         **settings: Fields of the baseline's settings to change.

@@ -137,7 +137,7 @@ class StreamingLdaLearner(BaselineLearner):
     def _learn(self, step: int) -> None:
         strategy = self.strategy
         # The strategy inverts the covariance whenever it has seen images since the last inverse. Its scores while
-        # training are not used, so it is told that its inverse is fresh, and the real one is made once, here:
+        # training are not used, so its inverse is marked as fresh, and the real one is made once, here:
         # by Cholesky in float64, which takes a tenth of the time of its pseudo-inverse, and never when predicting.
         strategy.prev_num_updates = strategy.num_updates
         strategy.train(self._experiences[step], eval_streams=[])

@@ -96,12 +96,12 @@ def tune(
 def _split(task: Task, fraction: float, generator: torch.Generator) -> Task:
     learned, held_out = [], []
     for label in sorted(set(task.classes)):
-        places = (task.support_labels == label).nonzero()[:, 0]
-        count = max(1, round(fraction * len(places)))
-        if count >= len(places):
-            have = f"class {label} of task {task.name!r} has {len(places)} support image(s)"
+        rows = (task.support_labels == label).nonzero()[:, 0]
+        count = max(1, round(fraction * len(rows)))
+        if count >= len(rows):
+            have = f"class {label} of task {task.name!r} has {len(rows)} support image(s)"
             raise BadInputError(f"{have}: too few to hold out {fraction:g} of them and learn from the rest")
-        shuffled = places[torch.randperm(len(places), generator=generator)]
+        shuffled = rows[torch.randperm(len(rows), generator=generator)]
         held_out.append(shuffled[:count])
         learned.append(shuffled[count:])
     # In the order of the stream, so that a split changes nothing but which images there are.

@@ -155,8 +155,8 @@ def _arrange(panels: Sequence[Panel]) -> tuple[int, int, dict[tuple[int, int], P
     heads = in_order({panel.summary["head"] for panel in panels}, HEADS)
     cells: dict[tuple[int, int], Panel] = {}
     for panel in panels:
-        place = encodings.index(panel.summary["encoding"]), heads.index(panel.summary["head"])
-        cells.setdefault(place, panel)
+        cell = encodings.index(panel.summary["encoding"]), heads.index(panel.summary["head"])
+        cells.setdefault(cell, panel)
     return len(encodings), len(heads), cells
 
 

@@ -35,7 +35,7 @@ _DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 @dataclass(frozen=True)
 class _Look:
-    """How a line is told from the others: by colour, dash and marker, since colours repeat among many."""
+    """The look of a line: colour, dash and marker, since colours repeat among many."""
 
     colour: str
     dash: tuple[float, tuple[float, ...]]
