@@ -290,10 +290,11 @@ def _at(frame: pd.DataFrame, benchmark: str, head: str) -> list[dict[str, Any]]:
 
 
 def caveats(views: Sequence[StreamView]) -> list[str]:
-    """Return what must be known before a number is compared with the paper's."""
+    """Return what must be known before a number is compared with the paper's: of its benchmarks, if any are there."""
+    compared = [view for view in views if view.rows[0]["benchmark"] in PAPER_BENCHMARKS] or views
     trained = {
         row["backbone"]: row["backbone_pretraining"]
-        for view in views
+        for view in compared
         for row in view.rows
         if row["backbone"] not in (None, "none") and row.get("backbone_pretraining")
     }

@@ -244,6 +244,8 @@ def test_tiles_are_of_equal_height_and_whiskers_are_intervals(browser: Any, site
     row = one(browser, ".compare li[data-kind=here]")
     point, whisker = (row.find_element(By.CSS_SELECTOR, name).rect for name in (".point", ".whisker"))
     assert whisker["x"] < point["x"] + point["width"] / 2 < whisker["x"] + whisker["width"]
+    ticks = [int(tick.text) for tick in all_of(browser, ".compare .tick-label")]
+    assert max(ticks) <= 100
 
 
 def test_a_wide_table_tells_that_it_scrolls(browser: Any, site: Path) -> None:
