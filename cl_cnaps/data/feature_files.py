@@ -124,7 +124,7 @@ class FeatureSource(CountedSource):
     @property
     def pretraining(self) -> str:
         """What that network was trained on."""
-        return self._text("pretraining", "not known")
+        return self._text("pretraining", "data that the file does not name")
 
     def images(self, split: str, class_name: str, indices: Sequence[int], size: int) -> torch.Tensor:  # noqa: ARG002
         """Return the features at these indices, N x D float32; `size` has no meaning here."""

