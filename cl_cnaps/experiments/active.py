@@ -18,10 +18,9 @@ from cl_cnaps.data import open_source
 from cl_cnaps.data.feature_files import FeatureSource, given_features
 from cl_cnaps.episodes import episodes_digest
 from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
-from cl_cnaps.experiments.few_shot import check_refinement
+from cl_cnaps.experiments.few_shot import check_refinement, provenance
 from cl_cnaps.experiments.options import ActiveOptions
 from cl_cnaps.features.frozen import constant_film
-from cl_cnaps.few_shot.evaluation_sets import seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import with_packed_images
 from cl_cnaps.few_shot.targets import is_there, offline_words
 from cl_cnaps.few_shot.workers import Workers
@@ -166,9 +165,7 @@ class ActiveExperiment(Experiment):
 
     def _rows(self, number: int, results: Sequence[Mapping[str, Any]]) -> list[Row]:
         plan, loaded, task = self.plan, self.loaded, self.plan.tasks[number]
-        protocol, info = asdict(plan.protocol), loaded.model.backbone.info
-        overlap = seen_in_pretraining(plan.source, info.pretraining)
-        trained = seen_in_training(plan.source, plan.tasks_of, loaded.trained_on)
+        protocol = asdict(plan.protocol)
         sampler = DrawSampler(plan, task)
         episode = sampler.episode(0)
         labels = [point["labels"] for point in next(iter(results[0]["curves"].values()))]
@@ -193,14 +190,7 @@ class ActiveExperiment(Experiment):
                 "temperature": float(loaded.model.temperature.detach()),
                 "seed": plan.seed,
                 "draws_digest": episodes_digest(sampler.episode(run) for run in range(plan.protocol.runs)),
-                "test_classes": plan.tasks_of.chosen,
-                "data_source": plan.tasks_of.images.origin,
-                "weights_source": loaded.weights_source,
-                "backbone_pretraining": info.pretraining,
-                "seen_in_pretraining": overlap.words,
-                "classes_seen_in_pretraining": overlap.seen,
-                "seen_in_training": trained.words,
-                "classes_seen_in_training": trained.seen,
+                **provenance(plan.source, plan.tasks_of, loaded),
             }
             for name, figures in curve_figures(labels, curves, self.config.reach).items()
         ]

@@ -13,7 +13,7 @@ from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.base import Context, Experiment, Progress, Row, Summary, Unit, load, model_row
 from cl_cnaps.experiments.options import FewShotOptions, ModelOptions
-from cl_cnaps.few_shot.evaluation_sets import seen_in_pretraining, seen_in_training
+from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import EpisodeScore, Outcome, run_methods, with_packed_images
 from cl_cnaps.few_shot.targets import (
     OFFLINE,
@@ -180,10 +180,6 @@ class TaskExperiment(Experiment):
     def _about(self, piece: _Piece, method: Method, shape: TaskShape) -> Row:
         """Return what a row has before anything is measured; `cell` is a digest of all that decides its numbers."""
         of, loaded = piece.of, method.loaded
-        name = of.stand_in or of.name
-        info = loaded.model.backbone.info
-        overlap = seen_in_pretraining(name, info.pretraining)
-        trained = seen_in_training(name, of.tasks_of, loaded.trained_on)
         data = {"classes": of.tasks_of.chosen, "digest": of.tasks_of.images.digest()}
         numbers = {"tasks": self.config.tasks, "seed": self.config.seed, "shape": asdict(shape), "data": data}
         return {
@@ -198,15 +194,8 @@ class TaskExperiment(Experiment):
             "queries": shape.queries,
             "shape": shape.words,
             "seed": self.config.seed,
-            "test_classes": of.tasks_of.chosen,
-            "data_source": of.tasks_of.images.origin,
             "data_digest": data["digest"],
-            "weights_source": loaded.weights_source,
-            "backbone_pretraining": info.pretraining,
-            "seen_in_pretraining": overlap.words,
-            "classes_seen_in_pretraining": overlap.seen,
-            "seen_in_training": trained.words,
-            "classes_seen_in_training": trained.seen,
+            **provenance(of.stand_in or of.name, of.tasks_of, loaded),
             "cell": config_digest({**method.identity, **numbers})[:16],
         }
 
@@ -331,6 +320,23 @@ class FewShotExperiment(TaskExperiment):
             facts=self.facts,
             environment=self.task_environment,
         )
+
+
+def provenance(name: str, tasks_of: EvaluationSet, loaded: LoadedModel) -> Row:
+    """Return what a row has of its images and weights: which classes, where from, what the model has seen of them."""
+    pretraining = loaded.model.backbone.info.pretraining
+    overlap = seen_in_pretraining(name, pretraining)
+    trained = seen_in_training(name, tasks_of, loaded.trained_on)
+    return {
+        "test_classes": tasks_of.chosen,
+        "data_source": tasks_of.images.origin,
+        "weights_source": loaded.weights_source,
+        "backbone_pretraining": pretraining,
+        "seen_in_pretraining": overlap.words,
+        "classes_seen_in_pretraining": overlap.seen,
+        "seen_in_training": trained.words,
+        "classes_seen_in_training": trained.seen,
+    }
 
 
 def check_refinement(config: ModelOptions, *more: str) -> None:
