@@ -16,7 +16,7 @@ from cl_cnaps.commands.display import Display, echo, footer, terminal
 
 if TYPE_CHECKING:
     from cl_cnaps.report.view import Headline
-    from cl_cnaps.sweeps.engine import Engine
+    from cl_cnaps.sweeps.engines import Engine
     from cl_cnaps.sweeps.recipe import Recipe
     from cl_cnaps.sweeps.sweep import Outcome, PlannedRun
 
@@ -170,12 +170,12 @@ def _engine(
     from cl_cnaps.commands.sweep_runs import do
 
     if name == "ray":
-        from cl_cnaps.sweeps.ray_cluster import RayEngine
+        from cl_cnaps.sweeps.engines import RayEngine
 
         threads = threads or 1
         return RayEngine(do, address, workers, threads, gpus or 0.0), threads
     from cl_cnaps.processes import usable_cores
-    from cl_cnaps.sweeps.local import LocalEngine
+    from cl_cnaps.sweeps.engines import LocalEngine
 
     if workers is None:
         import torch
@@ -252,7 +252,7 @@ def _report(
 ) -> None:
     from cl_cnaps.report.labels import count
     from cl_cnaps.report.table import terminal_table
-    from cl_cnaps.sweeps.table import sweep_table, tally
+    from cl_cnaps.sweeps.sweep import sweep_table, tally
 
     if results:
         title = " · ".join(filter(None, (name, recipe.verb, ", ".join(recipe.paper.labels))))

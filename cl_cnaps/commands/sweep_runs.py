@@ -21,7 +21,7 @@ from cl_cnaps.commands.experiments import COMMANDS, RUN_OPTIONS
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments import kind
 from cl_cnaps.experiments.options import OPTIONS
-from cl_cnaps.sweeps.engine import Reply, Task
+from cl_cnaps.sweeps.engines import Reply, Task
 
 if TYPE_CHECKING:
     from cl_cnaps.sweeps.recipe import Options, Recipe, Scalar

@@ -13,8 +13,7 @@ import pytest
 from sweeps.works import act, task
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.sweeps.engine import Failure, Reply
-from cl_cnaps.sweeps.local import LocalEngine
+from cl_cnaps.sweeps.engines import Failure, LocalEngine, Reply
 
 
 def gone(pid: int, seconds: float = 20) -> bool:
@@ -71,7 +70,7 @@ def test_leaving_stops_workers_and_what_they_started(tmp_path: Path) -> None:
 
 def test_nothing_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "import sys; from sweeps.works import act, task; from cl_cnaps.sweeps.local import LocalEngine\n"
+        "import sys; from sweeps.works import act, task; from cl_cnaps.sweeps.engines import LocalEngine\n"
         "if __name__ == '__main__':\n"
         "    with LocalEngine(act, 1, 1) as engine:\n"
         "        engine.submit(0, task('linger', sys.argv[1])); engine.wait()\n"

@@ -21,8 +21,7 @@ from sweeps.works import on_a_node
 
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.records.record import Record, records_under
-from cl_cnaps.sweeps.engine import Failure
-from cl_cnaps.sweeps.ray_cluster import RayEngine
+from cl_cnaps.sweeps.engines import Failure, RayEngine
 from cl_cnaps.sweeps.sweep import Outcome, PlannedRun, sweep
 
 pytestmark = pytest.mark.slow

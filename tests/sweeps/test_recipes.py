@@ -12,7 +12,7 @@ import pytest
 from cl_cnaps.commands.sweep_runs import SWEEPS_OWN, do, planned_runs
 from cl_cnaps.records.record import read_record
 from cl_cnaps.report.view import view_of
-from cl_cnaps.sweeps.engine import Task
+from cl_cnaps.sweeps.engines import Task
 from cl_cnaps.sweeps.recipe import parse_sweep_recipe, read_sweep_recipe
 from cl_cnaps.training.pretrain_data import read_pretrain_recipe
 from cl_cnaps.training.recipe import read_recipe

@@ -8,7 +8,7 @@ import pytest
 from sweeps.works import cut_short, record
 
 from cl_cnaps.records.record import records_under
-from cl_cnaps.sweeps.local import LocalEngine
+from cl_cnaps.sweeps.engines import LocalEngine
 from cl_cnaps.sweeps.sweep import Outcome, PlannedRun, append_failures, sweep
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from cl_cnaps.records.record import record_path, write_record
-from cl_cnaps.sweeps.engine import Reply, Task
+from cl_cnaps.sweeps.engines import Reply, Task
 
 
 def task(*arguments: str, out: Path | None = None, have: frozenset[str] = frozenset()) -> Task:

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine, each of which may die without harm to the others.
+"""Who computes the runs of a sweep: processes of this machine, or a Ray cluster.
 
 A process pool of the standard library is lost as a whole when one of its processes is killed, for lack of memory
 say; here the task of that process fails and another process takes its place. Every worker leads a process group of
@@ -8,23 +8,108 @@ its own: an interrupt from the terminal reaches the sweep alone, which then stop
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Literal, Protocol
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.processes import end_with_parent, interrupts_wait, take_interrupts
-from cl_cnaps.sweeps.engine import Failure, Reply, Task, Work, attempt
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run, as it travels to a worker."""
+
+    verb: str
+    arguments: tuple[str, ...]
+    """Of the verb's command line."""
+    threads: int
+    out: str | None
+    """The folder of records, or None where the worker cannot write to it and must send the record back."""
+    have: frozenset[str]
+    """Records that are there already, as verb/name/id."""
+    look_only: bool = False
+    """Find out which record the run would make, and no more."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A task that was done."""
+
+    record: str
+    """As verb/name/id."""
+    status: Literal["found", "made", "absent"]
+    """Found among those that are there, made now, or (when only looked for) not there."""
+    seconds: float = 0.0
+    files: Mapping[str, bytes] | None = None
+    """The record's files, where the worker could not write to the folder of records."""
+    others: tuple[tuple[str, Mapping[str, bytes] | None], ...] = ()
+    """Further records of a run with several models or encodings, with their files where they were sent."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that was not done."""
+
+    reason: str
+    """One line."""
+    details: str
+    """The traceback, or what is known of a process that is no more."""
+
+
+Work = Callable[[Task], Reply]
+"""Does a task; importable by name, since it is sent to other processes."""
+
+
+class Engine(Protocol):
+    """Workers for a sweep, in a `with` statement: leaving it stops whatever still runs."""
+
+    room: int | None
+    """How many tasks may be under way at a time; None for any number."""
+    shared_folder: bool
+    """Whether workers write to the same folders as this process."""
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def submit(self, number: int, task: Task) -> None:
+        """Start a task, which is called `number`."""
+
+    def wait(self) -> tuple[int, Reply | Failure]:
+        """Block until some task ends."""
+
+
+def attempt(work: Work, task: Task) -> Reply | Failure:
+    """Do a task in this process; an exception becomes text, which travels where its type might not."""
+    try:
+        return work(task)
+    except Exception as error:
+        return failure_of(error)
+
+
+def failure_of(error: Exception) -> Failure:
+    """An exception in words."""
+    message = str(error).strip()
+    reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return Failure(reason.splitlines()[0], "".join(traceback.format_exception(error)))
+
 
 _GRACE = 3.0
 """Seconds that interrupted workers have to tidy up."""
@@ -177,3 +262,75 @@ def _thread_limit(threads: int) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+class RayEngine:
+    """The nodes of a cluster that runs already.
+
+    A node need not share a file system with this machine: records come back as a task's result. A task that is lost
+    with its process or node fails like any other; Ray's own retries are off, so that a sweep's rule is the only one.
+    """
+
+    shared_folder = False
+
+    def __init__(
+        self, work: Work, address: str | None, workers: int | None, threads: int, gpus: float = 0.0
+    ) -> None:
+        self.room = workers
+        self._work = work
+        self._address = address
+        self._resources = {"num_cpus": threads, "num_gpus": gpus}
+        self._ray: Any = None
+        self._task: Any = None
+        self._numbers: dict[Any, int] = {}
+
+    def __enter__(self) -> RayEngine:
+        try:
+            import ray
+        except ImportError:
+            raise ClCnapsError(
+                'the engine ray needs the package ray: pip install "cl-cnaps[ray]", or pip install ray'
+            ) from None
+        try:
+            _knock(self._address)
+            ray.init(address=self._address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, ValueError, RuntimeError) as error:
+            where = f"at {self._address}" if self._address else "on this machine"
+            raise ClCnapsError(
+                f"there is no Ray cluster {where} ({str(error).splitlines()[0]}); `ray start --head` starts one, "
+                "--address names another"
+            ) from None
+        self._ray = ray
+        self._task = self._ray.remote(max_retries=0, **self._resources)(attempt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for reference in self._numbers:
+            with contextlib.suppress(Exception):  # whatever is not there any more need not be cancelled
+                self._ray.cancel(reference, force=True)
+        self._numbers.clear()
+        self._ray.shutdown()
+
+    def submit(self, number: int, task: Task) -> None:
+        """Hand a task to the cluster, which queues what it has no room for."""
+        self._numbers[self._task.remote(self._work, task)] = number
+
+    def wait(self) -> tuple[int, Reply | Failure]:
+        """Block until some task ends, or is lost."""
+        (reference,), _ = self._ray.wait(list(self._numbers), num_returns=1)
+        number = self._numbers.pop(reference)
+        try:
+            answer: Reply | Failure = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            reason = f"the task was lost on the cluster ({type(error).__name__})"
+            answer = Failure(reason, f"{reason}\n{error}")
+        return number, answer
+
+
+def _knock(address: str | None) -> None:
+    """Refuse an address where nobody listens at once; Ray would go on trying for many minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
