@@ -10,75 +10,70 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.names import ABLATIONS, BENCHMARKS, CNAPS_MODELS, PAPER_BENCHMARKS
-from cl_cnaps.records import read_results
 from cl_cnaps.records.record import record_name, records_under
 from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
 from cl_cnaps.report.findings import Evidence, findings
-from cl_cnaps.report.labels import model_name, percent, row_name, row_order
-from cl_cnaps.report.paper import paper_figures
+from cl_cnaps.report.labels import model_name, percent, row_order
 from cl_cnaps.report.speed import speed_bars, speed_sentence, speed_table
-from cl_cnaps.report.standings import ANY_ENCODING, caveats, short_standings, standings_table
+from cl_cnaps.report.standings import (
+    ANY_ENCODING,
+    caveats,
+    paper_standings,
+    short_standings,
+    standings,
+    standings_table,
+)
 from cl_cnaps.report.stream import StreamView
-from cl_cnaps.report.table import Column, Table, TableRow, markdown_table, printed, words
+from cl_cnaps.report.table import EMPTY, Cell, Column, Table, markdown_table
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
-_CELLS = [(benchmark, head) for benchmark in PAPER_BENCHMARKS for head in ("multi", "single")]
+_NO_STREAMS = "Not measured yet: `cl-cnaps sweep benchmarks/continual.toml --out results` makes the records."
+_BLANK = Cell("")
 
 
 def continual_table(results: Path) -> str:
     """The paper's continual table: a row per model and setting measured here, then the paper's own rows."""
-    frame = read_results(results / "stream")
-    if frame.empty:
-        return "Not measured yet: `cl-cnaps sweep benchmarks/continual.toml --out results` makes the records."
-    frame = frame[frame["benchmark"].isin(list(PAPER_BENCHMARKS))]
-    frame = frame.assign(
-        label=frame.apply(row_name, axis=1),
-        order=frame.apply(row_order, axis=1),
-        cell=[
-            percent(mean, half)
-            for mean, half in zip(frame["final_accuracy.mean"], frame["final_accuracy.ci95"], strict=True)
-        ],
-    ).sort_values("order", kind="stable")
-    here = (
-        frame.groupby(["label", "benchmark", "head"], sort=False)["cell"]
-        .last()
-        .unstack(["benchmark", "head"])
-    )
-    here = here.reindex(index=frame["label"].unique()).reindex(columns=_CELLS).fillna("")
-    theirs: dict[str, dict[tuple[str, str], str]] = {}
-    for cited in paper_figures():
-        name = f"paper: {model_name(cited.model)}" + (f", {cited.encoding}" if cited.encoding else "")
-        theirs.setdefault(name, {})[cited.benchmark, cited.head] = printed(cited.mean, cited.interval).text
-    lines = [[label, *cells] for label, cells in zip(here.index, here.to_numpy(), strict=True)]
-    lines += [[label, *(cells.get(cell, "") for cell in _CELLS)] for label, cells in theirs.items()]
-    columns = [Column("", numeric=False), *(Column(f"{PAPER_BENCHMARKS[b]} {head}") for b, head in _CELLS)]
-    table = Table("", "", columns, [TableRow([words(str(text)) for text in line]) for line in lines])
-    sources = frame.groupby("benchmark")["data_source"].unique()
+    views = [view for view in _streams(results) if view.rows[0]["benchmark"] in PAPER_BENCHMARKS]
+    if not views:
+        return _NO_STREAMS
+    table = _headed(pd.concat([standings(views), paper_standings()], ignore_index=True), "")
+    rows = [
+        replace(row, cells=[_BLANK if cell is EMPTY else cell for cell in row.cells]) for row in table.rows
+    ]
+    sources: dict[str, dict[str, None]] = {}
+    for row in (row for view in views for row in view.rows):
+        sources.setdefault(row["benchmark"], {})[row["data_source"]] = None
     images = "; ".join(
         f"{title}, {' or '.join(sources[name])}"
         for name, title in PAPER_BENCHMARKS.items()
         if name in sources
     )
-    return f"{markdown_table(table)}\n*Images: {images}.*"
+    return f"{markdown_table(replace(table, rows=rows))}\n*Images: {images}.*"
+
+
+def _headed(frame: pd.DataFrame, first: str) -> Table:
+    """A table of standings with one line of headers: `MNIST single`."""
+    table = standings_table("", "", frame, list(PAPER_BENCHMARKS))
+    titles = [f"{one.group} {one.title.removesuffix(' head')}" for one in table.columns[1:]]
+    return replace(table, columns=[Column(first, numeric=False), *map(Column, titles)])
 
 
 def front_table(results: Path) -> str:
     """At most ten rows: each CNAPS model, the best rivals, the paper's rows; and what must be known to compare them."""
     views = _streams(results)
     if not views:
-        return "Not measured yet: `cl-cnaps sweep benchmarks/continual.toml --out results` makes the records."
-    table = standings_table("", "", short_standings(views), list(PAPER_BENCHMARKS))
-    columns = [replace(one, title=one.title.removesuffix(" head")) for one in table.columns]
-    columns = [replace(one, title=f"{one.group or ''} {one.title}".strip(), group=None) for one in columns]
-    notes = caveats(views)
+        return _NO_STREAMS
+    table, notes = _headed(short_standings(views), "model"), caveats(views)
     if any(ANY_ENCODING in row.cells[0].text for row in table.rows):
         notes.append("Any encoding: moving, first and averaging agree within 0.15 points in every column.")
-    return markdown_table(replace(table, columns=columns, notes=notes))
+    return markdown_table(replace(table, notes=notes))
 
 
 def findings_part(results: Path) -> str:
