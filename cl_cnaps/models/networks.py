@@ -151,7 +151,7 @@ def timm_network(
     own = int(data["input_size"][-1])
     size, step = image_size or own, 1
     if getattr(network, "dynamic_img_size", False):
-        step = int(network.patch_embed.feat_ratio(as_scalar=True))  # type: ignore[operator, union-attr]
+        step = _patch_side(network.patch_embed)
     elif fixed:
         step = 0
         if size != own:
@@ -170,6 +170,12 @@ def _create(timm_name: str, options: Mapping[str, Any]) -> nn.Module:
         with contextlib.suppress(TypeError):  # of networks that have no such option
             return timm.create_model(timm_name, **options, dynamic_img_size=True)
     return timm.create_model(timm_name, **options)
+
+
+def _patch_side(embedding: Any) -> int:
+    """Return the side of the patches that a transformer reads."""
+    ratio = getattr(embedding, "feat_ratio", None)  # counts the convolutions before a hybrid's patches
+    return int(ratio(as_scalar=True) if ratio else embedding.patch_size[0])
 
 
 def _set_input_size(name: str, network: nn.Module, size: int, own: int) -> None:

@@ -80,6 +80,10 @@ class TestInput:
         ):
             pass
 
+    def test_a_transformer_of_windows(self) -> None:
+        info = load_backbone("timm:swinv2_cr_tiny_224", weights="random", image_size=64).info
+        assert (info.image_size, info.size_step, info.width) == (64, 4, 768)
+
     def test_weights_of_a_file_fit_every_size(self, tmp_path: Path) -> None:
         model = adapting_model(VIT)
         save_weights(tmp_path / "vit.safetensors", model, {})
