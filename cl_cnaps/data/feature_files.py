@@ -156,11 +156,12 @@ class FeatureSource(CountedSource):
 
     def _text(self, key: str, default: str) -> str:
         value = self.metadata.get(key)
-        return value[:MAX_TEXT] if isinstance(value, str) and value else default
+        usable = isinstance(value, str) and value.strip() and value.isprintable()
+        return str(value)[:MAX_TEXT] if usable else default
 
 
 def given_features(sources: Sequence[Source]) -> FeatureSource | None:
-    """Return the source that tells how wide the features of all these sources are; None if they hold images."""
+    """Return the first source if all hold features of one network; None if all hold images."""
     found = [source for source in sources if isinstance(source, FeatureSource)]
     if not found:
         return None

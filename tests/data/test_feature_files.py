@@ -213,6 +213,14 @@ def test_sources_together(tmp_path: Path) -> None:
             given_features(sources)
 
 
+@pytest.mark.parametrize("text", ["\x1b[31m", "\ud800", "", 7, None])
+def test_unusable_metadata(tmp_path: Path, text: object) -> None:
+    about = np.array(json.dumps({"backbone": text, "pretraining": text}))
+    source = FeatureSource(written(tmp_path / "x.npz", metadata=about))
+    assert source.backbone == "features"
+    assert source.origin.isprintable()
+
+
 def test_merged_orders() -> None:
     assert merged([["a", "c"], ["a", "b", "c"], ["d"]]) == ["d", "a", "b", "c"]
     assert merged([]) == []
