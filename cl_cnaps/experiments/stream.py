@@ -161,6 +161,8 @@ class StreamExperiment(Experiment):
         rows = [row for run in runs for row in run.rows]
         measures = [row for run in runs for row in run.measures]
         measured = {
+            "protocol": self.plan.protocol,
+            "batch": self.config.batch,
             "seconds": sum(run.seconds for run in runs),
             "memory_bytes": max(run.memory_bytes for run in runs),
             "data_source": self.plan.described_origin,

@@ -32,8 +32,17 @@ from cl_cnaps.report.paper import paper_figure
 from cl_cnaps.report.table import Column, Described, Table, table_of
 from cl_cnaps.report.view import Headline, Row, View
 
+
+def _protocol(row: Mapping[str, Any]) -> str:
+    """Return the sizes of tasks as papers write them, such as B50-Inc10, unless the benchmark has them in its name."""
+    name = row.get("protocol") or ""
+    return "" if str(row["benchmark"]).endswith(f":{name}") else name
+
+
 _SETTINGS = (
     Described.of("benchmark", lambda s: s["benchmark"], numeric=False),
+    Described.of("tasks", _protocol, numeric=False),
+    Described.of("online", lambda s: f"batches of {s['batch']}" if s.get("batch") else "", numeric=False),
     Described.of("model", method_name, numeric=False),
     Described.of("backbone", lambda s: s["backbone"] or "", numeric=False),
     Described.of("adaptation", lambda s: adaptation_words(s["adaptation"]), numeric=False),

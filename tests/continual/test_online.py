@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from continual.small_streams import small_stream
 from continual.test_evaluator import count_embeddings
 from models.small import small_model
 from torch import Tensor
 
+from cl_cnaps.commands.main import main
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
 from cl_cnaps.experiments.options import StreamOptions
 from cl_cnaps.experiments.stream import StreamExperiment
@@ -100,3 +103,26 @@ def test_the_batch_is_part_of_what_decides_a_number() -> None:
     assert identity(batch=4)["batch"] == 4
     online = identity(model="naive", batch=4)["baseline"]
     assert (online["epochs"], online["batch_size"]) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "heading"),
+    [
+        (("--batch", "2"), "split-mnist · B0-Inc2 · batches of 2 · Simple CNAPS"),
+        (("--benchmark", "split-mnist:B4-Inc3"), "split-mnist:B4-Inc3 · Simple CNAPS"),
+    ],
+)
+def test_tables_show_the_sizes_of_tasks_and_batches(
+    options: tuple[str, ...], heading: str, tmp_path: Path
+) -> None:
+    small = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--no-plots")
+    counts = ("--shots", "3", "--queries", "3", "--runs", "1", "--out", str(tmp_path))
+    result = CliRunner().invoke(main, ["stream", *small, *counts, *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert heading in " ".join(result.stdout.split())
+
+
+def test_a_learner_of_whole_tasks_refuses_batches() -> None:
+    result = CliRunner().invoke(main, ["stream", "--model", "ncm", "--batch", "2"])
+    assert result.exit_code == 1
+    assert "ncm learns whole tasks" in result.output
