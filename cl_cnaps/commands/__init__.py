@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import shlex
 import sys
 
 _INTERRUPTED = 130
@@ -24,7 +25,8 @@ def run() -> None:
 
         main()
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        line = shlex.join(["cl-cnaps", *sys.argv[1:]]).encode("unicode_escape").decode()
+        sys.stderr.write(f"interrupted; to start again: {line}\n")
         sys.stderr.flush()
         os._exit(_INTERRUPTED)
     except SystemExit as ended:

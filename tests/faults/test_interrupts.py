@@ -83,6 +83,18 @@ def test_processes_that_start_leave_it_to_their_parent(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+def test_before_the_command_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from cl_cnaps.commands import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "stream"],
+        env=tiny.environment(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted; to start again: cl-cnaps stream\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", tiny.VERBS)
 def test_every_verb(tmp_path: Path, verb: str) -> None:
