@@ -42,7 +42,7 @@ def _bars(records: Sequence[Record], folder: Path) -> None:
 
 
 def _models(records: Sequence[Record], folder: Path) -> None:
-    from cl_cnaps.report.plots.models import draw_models
+    from cl_cnaps.report.plots.streams import draw_models
 
     draw_models([StreamView(record) for record in records], folder, formats=("png",))
 

@@ -15,7 +15,7 @@ from cl_cnaps.names import ENCODINGS, PAPER_BENCHMARKS
 from cl_cnaps.records.record import records_under
 from cl_cnaps.report.findings import Evidence, Finding, findings
 from cl_cnaps.report.generated import findings_part, front_table
-from cl_cnaps.report.plots.models import models_figure
+from cl_cnaps.report.plots.streams import models_figure
 from cl_cnaps.report.standings import folded, short_standings, standings, standings_table, verdicts
 from cl_cnaps.report.stream import StreamView
 
