@@ -29,7 +29,7 @@ from cl_cnaps.data import open_source
 from cl_cnaps.errors import MissingDataError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.loading import features_model, load_model
-from cl_cnaps.torch_setup import release_spare_memory, set_up_torch
+from cl_cnaps.torch_setup import release_spare_memory
 
 RANKS = (1, 2, 4, 8, 16, 32, None)
 BAR_RANK = 32
@@ -177,7 +177,7 @@ def fill(
         features = generator.task(task, number, SHOTS + -(-asked // number))
         own = torch.arange(number) + task * CLASSES_A_TASK
         continual.learn(features[:, :SHOTS].flatten(0, 1), own.repeat_interleave(SHOTS), task)
-        query.append(features[:, SHOTS:].flatten(0, 1)[:asked])
+        query.append(features[:, SHOTS:].flatten(0, 1)[:asked].clone())
         labels.append(own.repeat_interleave(features.shape[1] - SHOTS)[:asked])
         release_spare_memory()
     return torch.cat(query), torch.cat(labels)
@@ -247,8 +247,7 @@ def _percent(right: Tensor) -> float:
 
 
 def _serve(classes: int, rank: int, path: Path) -> None:
-    """Learn so many classes, then answer queries whenever asked."""
-    set_up_torch()
+    """Learn so many classes, then answer queries, in a process that does not keep freed memory."""
     generator = Generator(**torch.load(path, weights_only=True))
     continual = learner(len(generator.mean_D), rank, min(CANDIDATES, classes // 2))
     spent = {"learn_s": 0.0, "prepare_s": 0.0}

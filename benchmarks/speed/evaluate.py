@@ -46,7 +46,7 @@ class EmbedBare:
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Time of evaluating over time of embedding."""
+    """Images a second when evaluating, to those when embedding alone."""
     model = adapted_model()
     tasks_of = images_to_test()
     source = with_packed_images(tasks_of, model.backbone.info.image_size)
@@ -63,10 +63,9 @@ def measure(quick: bool) -> Iterator[Figure]:
         )
     yield Figure(
         "evaluate",
-        "adapted 5-way 5-shot tasks, to the bare backbone on their images",
-        round(times["evaluate"] / times["bare"], 2),
-        bar=1.3,
-        at_least=False,
+        "images a second in adapted 5-way 5-shot tasks, to the bare backbone's",
+        round(times["bare"] / times["evaluate"], 2),
+        bar=0.95,
         details={f"{name}_s": round(value, 2) for name, value in times.items()} | {"tasks": tasks},
     )
 

@@ -65,7 +65,7 @@ def _to_a_bare_pass(images: int, rounds: int) -> Iterator[Figure]:
     model = a_model()
     work = forms(model, a_task(images))
     times = interleaved(work, rounds)
-    for form, bar in (("plain", 1.2), ("parts", None)):
+    for form, bar in (("plain", 1.1), ("parts", None)):
         ratio = round(times[form] / times["bare"], 2)
         what = f"one task, {form}, to a bare forward and backward pass"
         details = milliseconds(times) if form == "plain" else {}
@@ -185,7 +185,7 @@ def _two_processes() -> Figure:
         "metatrain",
         "two processes, to one with one thread",
         round(one / two, 2),
-        bar=1.6,
+        bar=1.8,
         details={"one_s": round(one, 2), "two_s": round(two, 2)},
     )
 

@@ -25,6 +25,7 @@ NAMES = (
     "evaluate",
     "metatrain",
     "report",
+    "scaling",
     "profile",
 )
 """Each is a module of this package with a function `measure`."""

@@ -38,7 +38,7 @@ _CELLS_FROM = 20_000
 
 _CELLS_SEARCHED = 1 / 8
 _CELL_ROUNDS = 8
-_SAMPLE = 40_000
+_SAMPLE = 25_000
 """Classes that the cells are made from."""
 
 _BELOW = 1e9

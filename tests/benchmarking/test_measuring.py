@@ -11,8 +11,11 @@ import pytest
 from benchmarks.speed.figures import Figure, figure
 from benchmarks.speed.growth import grow, slope
 from benchmarks.speed.machine import load, warnings_about
+from benchmarks.speed.report import make_records
+from benchmarks.speed.scaling import simulated
 from benchmarks.speed.script import NAMES, line
 from benchmarks.speed.timing import interleaved, ratio
+from cl_cnaps.records.record import records_under
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,3 +86,16 @@ def test_a_slope_is_not_tilted_by_a_few_interrupted_tasks() -> None:
 
 def test_the_ratio_of_rounds_has_its_median_and_spread() -> None:
     assert ratio([4.0, 9.0, 8.0], [2.0, 3.0, 1.0]) == (3.0, {"spread": [2.0, 8.0]})
+
+
+def test_a_head_that_is_busy_makes_machines_wait() -> None:
+    assert simulated(10, 60.0, 0.001, runs=400) > 0.9
+    # 100 machines with runs of a second, and a head that serves ten a second: a tenth of them work.
+    assert simulated(100, 1.0, 0.1, runs=2000) == pytest.approx(0.1, rel=0.1)
+
+
+def test_made_up_records_are_read_as_records(tmp_path: Path) -> None:
+    make_records(tmp_path, 3)
+    records = list(records_under(tmp_path))
+    assert len({record.id for record in records}) == 3
+    assert len({record.config["seed"] for record in records}) == 3
