@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 
 from cl_cnaps.data.decoding import as_tensor, upright
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.image_inputs import pictures, pixels
 
 _ROUNDING = 1e-3
 """How far a value may lie outside [0, 1] once a normalisation is undone."""
@@ -133,7 +132,7 @@ class Collate:
             return as_tensor(upright(image), self.size)
         if isinstance(image, Tensor) and image.is_floating_point():
             image = _checked(self.normalisation.undo(image), self.normalisation)
-        return pixels(pictures(image), self.size)[0]
+        return _resized(image, self.size)[0]
 
 
 def plain_loader(
@@ -161,8 +160,15 @@ def joined_images(batches: Sequence[Any], normalisation: Normalisation, size: in
     """Return the images of all batches as uint8 N x 3 x H x W, resized where their sizes differ."""
     parts = [as_images(batch[0], normalisation) for batch in batches]
     if len({part.shape[1:] for part in parts}) > 1:
-        parts = [pixels(pictures(part), size) for part in parts]
+        parts = [_resized(part, size) for part in parts]
     return torch.cat(parts)
+
+
+def _resized(images: Any, size: int) -> Tensor:
+    """Return uint8 images N x 3 x size x size of one image or many."""
+    from cl_cnaps.image_inputs import pictures, pixels  # for images of mixed sizes alone, which are rare
+
+    return pixels(pictures(images), size)
 
 
 def experience_number(experience: Any) -> int:
