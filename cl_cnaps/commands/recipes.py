@@ -42,7 +42,8 @@ def show(name: str, as_json: bool) -> None:
     from cl_cnaps.recipes import find_recipe, read_toml
 
     path = find_recipe(name)
-    echo(json.dumps(read_toml(path)) if as_json else path.read_text(encoding="utf-8").rstrip())
+    content = read_toml(path)  # also refuses a file that is no recipe
+    echo(json.dumps(content) if as_json else path.read_text(encoding="utf-8").rstrip())
 
 
 def _facts(name: str) -> dict[str, Any]:

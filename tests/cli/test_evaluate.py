@@ -143,7 +143,7 @@ def test_a_folder_of_ones_own(tmp_path: Path, own_places: Path) -> None:
 
 
 def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
-    with pytest.raises(BadInputError, match="has 5 classes; 9 ways"):
+    with pytest.raises(BadInputError, match="has 5 classes; tasks have 9 ways"):
         invoke(tmp_path, "dtd", "--ways", 9, *RANDOM)
     with pytest.raises(BadInputError, match="has 6 images; 15 are needed"):
         invoke(tmp_path, "dtd", *RANDOM)

@@ -227,7 +227,7 @@ def test_the_test_at_the_end(tmp_path: Path, images: Path) -> None:
     assert "all tasks are of one source" in result.stdout
     folder = tmp_path / "metatrain" / "tiny"
     assert (folder / "curves.png").stat().st_size > 5000
-    assert result.stdout.splitlines()[-1] == f"figure:  {folder / 'curves.png'}"
+    assert result.stdout.splitlines()[-1] == f"figure:   {folder / 'curves.png'}"
     tested = describe(folder / "weights.safetensors").training["test"]
     assert set(tested) == {"own", "static", "swapped", "frozen"}
     last = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])

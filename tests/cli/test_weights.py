@@ -36,7 +36,7 @@ def test_import_list_show(checkpoint: Path) -> None:
     assert "best_simple" not in run("list").output
     said = run("import", checkpoint, "--name", "authors").output
     assert "simple on resnet18, 19,771,008 parameters" in said
-    assert said.strip().endswith(f"written: {weights_root() / 'authors.safetensors'}")
+    assert said.strip().endswith(f"weights:  {weights_root() / 'authors.safetensors'}")
     line = next(line for line in run("list").output.splitlines() if line.startswith("authors "))
     assert "resnet18" in line
     assert "imported from best_simple.pt" in line

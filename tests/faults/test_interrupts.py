@@ -68,6 +68,7 @@ def test_processes_that_start_leave_it_to_their_parent(tmp_path: Path) -> None:
         "import multiprocessing, os, signal, time\n"
         "from cl_cnaps.processes import interrupts_wait\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it\n"
         "    try:\n"
         "        with interrupts_wait():\n"
         "            process = multiprocessing.get_context('spawn').Process(target=time.sleep, args=(0.2,))\n"

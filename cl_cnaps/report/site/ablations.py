@@ -119,7 +119,9 @@ def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
     tables = [replace(table, caption=table.caption[:1].upper() + table.caption[1:]) for table in tables]
     wide = [table for table in tables if any(column.chart for column in table.columns)]
     ranked = wide[-1] if wide and one.which != "adaptation" else None
-    folded = [] if ranked is None else [table for table in tables if table in wide or "steps" in table.caption]
+    folded = (
+        [] if ranked is None else [table for table in tables if table in wide or "steps" in table.caption]
+    )
     drawn = () if one.which in _DRAWN_HERE else figures_of(one)
     notes = one.notes(data_sets=False)
     return Shown(

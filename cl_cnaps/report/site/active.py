@@ -26,7 +26,9 @@ def active_page(found: Gathered) -> Page:
     """Everything that `cl-cnaps active` measured."""
     curves = ordered_curves(found)
     named = [
-        Named(active_method(row), f"{active_task(row)}, {row['strategy']}", view.record.config, view.record.id)
+        Named(
+            active_method(row), f"{active_task(row)}, {row['strategy']}", view.record.config, view.record.id
+        )
         for view, row in curves
     ]
     names = distinct_names(named, _DECIDED_BY_TASK)

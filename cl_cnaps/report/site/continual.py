@@ -48,7 +48,9 @@ def continual_page(found: Gathered) -> Page:
         template="continual.html",
         content={
             "table": table,
-            "others": standings_table("other-streams", "Other streams: final average accuracy, %", here, others)
+            "others": standings_table(
+                "other-streams", "Other streams: final average accuracy, %", here, others
+            )
             if others
             else None,
             "measures": _measures(views),

@@ -164,7 +164,9 @@ def paper_protocol(config: Mapping[str, Any], source: str) -> bool | None:
 
 def _active(found: Gathered) -> Experiment:
     """The curves of the paper's figure, with its protocol; others are short."""
-    curves = [(row, paper_protocol(view.record.config, row["source"])) for view in found.active for row in view.rows]
+    curves = [
+        (row, paper_protocol(view.record.config, row["source"])) for view in found.active for row in view.rows
+    ]
     there = dict.fromkeys(
         f"{model_name(row['model'])} on {ACTIVE_SOURCES.get(row['source'], row['source'])}"
         + (" (short protocol)" if full is False else "")
@@ -174,9 +176,13 @@ def _active(found: Gathered) -> Experiment:
     for source, title in ACTIVE_SOURCES.items():
         for model in ACTIVE_MODELS:
             mine = [
-                one for one in curves if (one[0]["source"], one[0]["model"]) == (source, model) and is_plain(one[0])
+                one
+                for one in curves
+                if (one[0]["source"], one[0]["model"]) == (source, model) and is_plain(one[0])
             ]
-            states = {kind: _state([o for o in mine if o[0]["adaptation"] == kind], source) for kind in FEATURES}
+            states = {
+                kind: _state([o for o in mine if o[0]["adaptation"] == kind], source) for kind in FEATURES
+            }
             for state in ("", "in part", "short protocol only"):
                 if kinds := [kind for kind in FEATURES if states[kind] == state]:
                     both = len(kinds) == len(FEATURES)

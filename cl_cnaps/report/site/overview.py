@@ -122,7 +122,9 @@ def _active_tiles(found: Gathered) -> list[Tile]:
     if not gains:
         return []
     task = active_task(gains[0][1])
-    view, row = max((one for one in gains if active_task(one[1]) == task), key=lambda one: one[1]["gain"]["mean"])
+    view, row = max(
+        (one for one in gains if active_task(one[1]) == task), key=lambda one: one[1]["gain"]["mean"]
+    )
     gain = f"{signed(row['gain']['mean'], row['gain']['ci95']).text} points over labels taken at random"
     last = percent(row["accuracy"]["mean"][-1], row["accuracy"]["ci95"][-1])
     title = f"{task}, {row['labels'][-1]} labels by {row['strategy']}"

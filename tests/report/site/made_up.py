@@ -164,7 +164,8 @@ def _encoded(names: Sequence[str]) -> dict[str, Any]:
     draw = np.random.default_rng(0)
     centres = 3 * draw.standard_normal((len(names), 64))
     encodings = [
-        {"data_set": name, "episode": i} | {f"e{n}": x for n, x in enumerate(centre + draw.standard_normal(64))}
+        {"data_set": name, "episode": i}
+        | {f"e{n}": x for n, x in enumerate(centre + draw.standard_normal(64))}
         for name, centre in zip(names, centres, strict=True)
         for i in range(20)
     ]
