@@ -61,9 +61,9 @@ def _declare_if_missing(package: Path) -> None:
     """Declare each schema when the compiled extension in the package's folder cannot be loaded."""
     import torch
 
-    for suffix in EXTENSION_SUFFIXES:
-        extension = package / f"_C{suffix}"
-        if extension.exists():
+    # _C.so, with Python's suffix or without; newer versions have _C_stable.so
+    for extension in sorted(package.glob("_C*")):
+        if extension.name.endswith((".so", *EXTENSION_SUFFIXES)):
             try:
                 torch.ops.load_library(extension)  # type: ignore[no-untyped-call]
             except OSError:

@@ -26,6 +26,10 @@ from cl_cnaps.report.labels import adaptation_words, count, model_name, row_name
 from cl_cnaps.sweeps.recipe import Recipe, read_sweep_recipe
 
 _RECIPES = {
+    "stream/mixed-domains-": "streams/mixed-domains.toml",
+    "stream/fscil-": "streams/fscil.toml",
+    "stream/permuted-mnist-": "streams/permuted-mnist.toml",
+    "stream/cifar100-": "streams/class-incremental.toml",
     "stream/": "continual.toml",
     "evaluate/meta-dataset-": "meta-dataset.toml",
     "evaluate/mini-imagenet-": "mini-tiered.toml",
@@ -72,6 +76,8 @@ def record_list(results: Path) -> str:
 
 def recipe_of(record: Record) -> str:
     """The recipe in benchmarks/ of the table or figure that a record belongs to; nothing where there is none."""
+    if record.verb == "stream" and "--features" in record.environment["command"]:
+        return "streams/rivals.toml"
     place = f"{record.verb}/{record.name}-"
     return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
 

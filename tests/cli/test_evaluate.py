@@ -154,7 +154,9 @@ def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
     with pytest.raises(BadInputError, match="for models that refine, not for simple"):
         invoke(tmp_path, "dtd", "--refine-max", 3)
     for target in ("mini-imagenet", "tiered-imagenet"):
-        with pytest.raises(BadInputError, match=f"--specs says .*, but {target} has a test split of its own"):
+        with pytest.raises(
+            BadInputError, match=f"--specs decides .*, but {target} has a test split of its own"
+        ):
             invoke(tmp_path, target, "--specs", own_places, *RANDOM)
     for wrong in (("--ways", "five"), ("--shots", "0"), ("--tasks", "0")):
         assert invoke(tmp_path, "dtd", *wrong).exit_code == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cl_cnaps.names import HEADS, PAPER_BENCHMARKS
-from cl_cnaps.report.labels import Named, count, distinct_names, duration, model_name, percent, row_name, size
+from cl_cnaps.report.labels import Named, count, distinct_names, model_name, row_name
 from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.plots.bars import shown_steps
 from cl_cnaps.report.plots.panel import Panel, panels_of

@@ -9,9 +9,10 @@ from statistics import fmean
 from cl_cnaps.few_shot.targets import COLUMNS as META_DATASET
 from cl_cnaps.few_shot.targets import GROUPS
 from cl_cnaps.metrics.intervals import average_rank
-from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
-from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows
 from cl_cnaps.records.record import record_name
+from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
+from cl_cnaps.report.labels import Named, adaptation_words, distinct_names, model_name, percent, row_order
+from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows
 from cl_cnaps.report.site.coverage import TARGETS, coverage
 from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.table import (
@@ -19,13 +20,12 @@ from cl_cnaps.report.table import (
     Cell,
     Column,
     Kind,
-    TableRow,
     Table,
+    TableRow,
     accuracy,
     printed,
     words,
 )
-from cl_cnaps.report.labels import Named, adaptation_words, distinct_names, model_name, percent, row_order
 from cl_cnaps.report.view import Row
 
 _SHAPES = ("5-way 1-shot", "5-way 5-shot", "10-way 1-shot", "10-way 5-shot")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cl_cnaps.errors import ClCnapsError, MissingDataError
+from cl_cnaps.records.record import Record, read_record, record_folders
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.few_shot import FewShotView
-from cl_cnaps.records.record import Record, read_record, record_folders
 from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.view import KINDS, View, page_name, verb_of
 

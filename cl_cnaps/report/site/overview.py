@@ -12,8 +12,8 @@ from cl_cnaps.report.site.active import active_method, active_task, ordered_curv
 from cl_cnaps.report.site.coverage import TARGETS, coverage
 from cl_cnaps.report.site.few_shot import evaluation_order
 from cl_cnaps.report.site.gather import Gathered, Page
-from cl_cnaps.report.table import signed
 from cl_cnaps.report.standings import caveats, short_standings, standings_table, verdicts
+from cl_cnaps.report.table import signed
 
 _SEEN = "* Classes that backbone or adaptation were trained on: not to be compared with the paper."
 
@@ -78,7 +78,7 @@ def _stream_tiles(found: Gathered) -> list[Tile]:
             beside.append(f"best rival {percent(one.rival[1])} ({one.rival[0]})")
         if one.paper is not None:
             mark = "†" if overlap else ""
-            beside.append(f"paper’s best {100 * one.paper[1]:.1f}{mark} ({one.paper[0]})")
+            beside.append(f"paper's best {100 * one.paper[1]:.1f}{mark} ({one.paper[0]})")
         title = f"Split {one.title}, single head"
         tiles.append(
             Tile("Continual", "continual.html", title, one.number, one.href, one.label, tuple(beside))

@@ -12,11 +12,11 @@ from typing import Any
 
 from cl_cnaps.records.environment import repeating
 from cl_cnaps.records.record import Record
+from cl_cnaps.report.labels import ABSENT, adaptation_words, flattened, model_name, percent
 from cl_cnaps.report.site.active import active_task
 from cl_cnaps.report.site.gather import Gathered, Page
+from cl_cnaps.report.table import EMPTY, Cell, Column, Table, TableRow, words
 from cl_cnaps.report.view import record_link, verb_of
-from cl_cnaps.report.table import EMPTY, Cell, Column, TableRow, Table, words
-from cl_cnaps.report.labels import ABSENT, adaptation_words, flattened, model_name, percent
 
 SHOWN_ROWS = 200
 """Of a table of raw numbers; the file beside the page has them all."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from cl_cnaps.active.plan import SHORT, Protocol
 from cl_cnaps.few_shot.ablations import ABLATIONS, QUERIES
-from cl_cnaps.records.record import Record, write_record
 from cl_cnaps.names import STRATEGIES
+from cl_cnaps.records.record import Record, write_record
 
 HOSTILE = '</script><script>window.broken = 1</script><b title="\'">&amp;'
 """Text that breaks out of a page wherever it is not escaped."""

@@ -10,9 +10,9 @@ from report.site.made_up import ablation
 from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, QUERIES
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.generated import ablation_markdown
-from cl_cnaps.report.site.ablations import Shown, ablations_page
-from cl_cnaps.report.site import gather, showable
 from cl_cnaps.report.labels import ABSENT
+from cl_cnaps.report.site import gather, showable
+from cl_cnaps.report.site.ablations import Shown, ablations_page
 
 
 def shown(folder: Path) -> Shown:

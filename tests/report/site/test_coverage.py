@@ -10,13 +10,13 @@ from report.stream_examples import stream_record
 from cl_cnaps.active.plan import PAPER
 from cl_cnaps.few_shot.ablations import ABLATIONS
 from cl_cnaps.few_shot.targets import COLUMNS
-from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.names import ABLATIONS as TITLES
+from cl_cnaps.names import CNAPS_MODELS, ENCODINGS
+from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.site.active import active_page
 from cl_cnaps.report.site.coverage import Experiment, coverage
 from cl_cnaps.report.site.gather import gather
 from cl_cnaps.report.site.overview import overview_page
-from cl_cnaps.names import CNAPS_MODELS, ENCODINGS
 
 
 def covered(folder: Path, title: str) -> Experiment:

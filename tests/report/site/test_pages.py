@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from report.site.made_up import HOSTILE, ablation, active, entry, few_shot
-from report.stream_examples import MEASURED, config, rows, stream_record
+from report.stream_examples import stream_record
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.report.labels import ABSENT
 from cl_cnaps.report.plots.style import strategy_colours
 from cl_cnaps.report.site import gather, write_site
 from cl_cnaps.report.site.ablations import ablations_page
@@ -21,7 +22,6 @@ from cl_cnaps.report.site.continual import continual_page
 from cl_cnaps.report.site.few_shot import few_shot_page
 from cl_cnaps.report.site.overview import overview_page
 from cl_cnaps.report.table import Table
-from cl_cnaps.report.labels import ABSENT
 
 
 class Reader(HTMLParser):
