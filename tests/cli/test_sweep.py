@@ -133,7 +133,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(recipe: Path) -> None:
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert "interrupted; the same command goes on from here" in said
+    assert "interrupted; to continue: cl-cnaps sweep small.toml" in said
     # More runs than fit into the seconds that an interrupted worker has.
     assert 2 <= len(journals[0].read_text().splitlines()) < 61
     listing = json.loads(Path("runs/sweeps/small-smoke.json").read_text())

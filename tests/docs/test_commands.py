@@ -32,9 +32,10 @@ ELSEWHERE = {
     r"cl-cnaps bench": "tests/benchmarking runs every benchmark in its quick form",
     r"pretrain .*imagenet": "needs ImageNet; tests/cli/test_metatrain.py pre-trains on a small source",
     r"metatrain .*(resnet18|efficientnet|RECIPE)": "hours; tests/training reads every recipe and trains small ones",
-    r"--(weights|set weights=)\S*(resnet18|runs/metatrain)": "needs weights that an earlier training made",
+    r"weights[= ]\S*(resnet18|runs/metatrain)": "needs weights that an earlier training made",
     r"--paper": "hours; tests/cli/test_active.py checks what it changes",
     r"report --open": "opens a browser; tests/report builds the site",
+    r"features:\S+\.npz|data embed": "tests/experiments/test_given_features.py makes and reads such files",
     r"report runs/": "needs records; tests/cli/test_report.py",
     r"mobilenet\.safetensors|mushrooms|small-digits": "tests/docs/test_extending.py makes these files",
 }

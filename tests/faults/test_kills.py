@@ -73,7 +73,7 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
         out.mkdir()
         resume: list[str] = []
         for _ in range(luck.choice((1, 1, 2))):
-            after = luck.uniform(0, whole[verb][0])
+            after = luck.uniform(0.05, max(0.1, whole[verb][0]))
             how = luck.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
             ended = tiny.forked([*words_of(verb, out.name), *resume], tmp_path, after=after, number=how)
             assert ended.code in (0, 130, -how), (verb, after, how, ended)
