@@ -73,6 +73,8 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
         out.mkdir()
         resume: list[str] = []
         for _ in range(luck.choice((1, 1, 2))):
+            if verb == "data convert" and list(out.rglob("dataset_spec.json")):
+                break  # it ended before; records are only written to a new folder
             after = luck.uniform(0.05, max(0.1, whole[verb][0]))
             how = luck.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
             ended = tiny.forked([*words_of(verb, out.name), *resume], tmp_path, after=after, number=how)
