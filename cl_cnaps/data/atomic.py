@@ -89,13 +89,16 @@ def replace_folder(made: Path, target: Path) -> None:
         except OSError:
             if not target.is_dir() and attempt == _TRIES - 1:
                 raise
-        if target.is_dir() and exchange(made, target):
-            break
-        with suppress(OSError):  # another process was faster
-            target.rename(_aside(target))
-            made.rename(target)
-            shutil.rmtree(_aside(target).rename(made), ignore_errors=True)
-            break
+        if target.is_dir():
+            if exchange(made, target):
+                break
+            # What stepped aside for a process that another one was faster than would be in the way for ever.
+            shutil.rmtree(_aside(target), ignore_errors=True)
+            with suppress(OSError):  # another process was faster
+                target.rename(_aside(target))
+                made.rename(target)
+                shutil.rmtree(_aside(target), ignore_errors=True)
+                break
         time.sleep(0.01)
     else:
         raise ClCnapsError(f"{target} could not be replaced: other processes write to it all the time")
