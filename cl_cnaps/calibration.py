@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cl_cnaps.gaussian import Statistics
+from cl_cnaps.continual.continual_cnaps import ContinualCnaps
+from cl_cnaps.continual.memory import ClassKey
+from cl_cnaps.gaussian import Statistics, support_statistics
 from cl_cnaps.gaussian.leave_one_out import leave_one_out_distances
 from cl_cnaps.models.cnaps import CnapsModel
 
@@ -23,9 +25,9 @@ _MAHALANOBIS = ("mahalanobis", "root-riemannian")
 _MOST_LEFT_OUT = 1000  # images; more cost time and change nothing
 _FOLDS = 5
 
-# Scales that were best on tasks of flowers, birds and CIFAR-10, 2 to 10 classes of 1 to 10 images; priors of every fit.
-_USUAL_SCALE = 0.23
-_USUAL_REFINED_SCALE = 14.0
+# Scales that were best on validation classes, 2 to 10 with 1 to 10 images (benchmarks/calibration.py): priors of a fit.
+_USUAL_SCALE = 0.21
+_USUAL_REFINED_SCALE = 6.7
 _PRIOR_WEIGHT = 4.0  # nats of log-likelihood per squared unit of log scale
 _WEAK_PRIOR_WEIGHT = 0.5  # where no scale is usual: for features of unknown origin, and other metrics
 
@@ -61,17 +63,32 @@ def temperature_unit(model: CnapsModel, classes: int, images: float, queries: fl
 
 @torch.no_grad()
 def calibrate(
-    model: CnapsModel, statistics: Statistics, features_ND: Tensor, labels_N: Tensor, *, known_features: bool
+    continual: ContinualCnaps, features_ND: Tensor, labels_N: Tensor, *, known_features: bool
 ) -> Calibration:
-    """Calibrate on the images of a task, which are left out of the classes in turn.
+    """Calibrate on images that were learned just now, each left out of the classes that it competes with.
 
     Args:
-        model: gives the classifier.
-        statistics: of K classes, those images among them: the task's own, or all that were learned.
+        continual: has learned them: as the first, or after others.
         features_ND: of the images.
-        labels_N: class of each, in 0..K-1.
+        labels_N: class of each, as the memory has it.
         known_features: they are of a backbone for which a scale is known.
     """
+    later = len(continual.classes_of_task) > 1
+    if later and continual.pools_covariance and continual.config.memory_rank is None:  # of whole scatters
+        keys = continual.memory.keys
+        statistics = continual.memory.statistics(keys)
+        position = torch.tensor([keys.index(ClassKey(-1, label)) for label in labels_N.tolist()])
+    else:
+        present, position = torch.unique(labels_N, return_inverse=True)
+        statistics = support_statistics(features_ND.double(), position, len(present))
+    labels_N = position.to(features_ND.device)
+    return _calibrate(continual.model, statistics, features_ND, labels_N, known_features)
+
+
+def _calibrate(
+    model: CnapsModel, statistics: Statistics, features_ND: Tensor, labels_N: Tensor, known_features: bool
+) -> Calibration:
+    """Calibrate on images, with labels in 0..K-1, among the statistics of K classes: their own, or all learned."""
     usual = _USUAL_REFINED_SCALE if model.config.refines else _USUAL_SCALE
     n_classes, images = statistics.n_classes, float(statistics.total)
     unit = temperature_unit(model, n_classes, images, 0)

@@ -17,9 +17,8 @@ from cl_cnaps.calibration import Calibration, calibrate, temperature_unit
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import support_statistics
 from cl_cnaps.gaussian.mahalanobis import squared_distances
-from cl_cnaps.image_inputs import ImageInput, labelled_folder, pictures, pixels
+from cl_cnaps.image_inputs import ImageInput, labelled_pictures, pictures, pixels
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model
 from cl_cnaps.predictions import UNKNOWN, Prediction
 
@@ -159,28 +158,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if query is None and continual.model.uses_queries_to_encode:
             query = images
         features = continual.learn(images, ids, len(continual.classes_of_task), query)
-        calibration = self._calibrated(continual, features, ids)
+        calibration = calibrate(continual, features, ids, known_features=self.input == "images")
         self.calibration_ = calibration if first else self.calibration_.merged(calibration)
         self.loaded_, self.continual_ = loaded, continual
         self.label_ids_, self.classes_ = label_ids, classes_
         return self
-
-    def _calibrated(self, continual: ContinualCnaps, features: Tensor, ids: Tensor) -> Calibration:
-        """What images that were learned just now teach, each left out of the classes that it competes with."""
-        present, position = torch.unique(ids, return_inverse=True)
-        statistics = support_statistics(features.double(), position, len(present))
-        later = len(continual.classes_of_task) > 1
-        if later and continual.pools_covariance and self.memory_rank is None:  # of whole scatters
-            keys = continual.memory.keys
-            statistics = continual.memory.statistics(keys)
-            position = torch.tensor([keys.index(ClassKey(-1, label)) for label in ids.tolist()])
-        return calibrate(
-            continual.model,
-            statistics,
-            features,
-            position.to(features.device),
-            known_features=self.input == "images",
-        )
 
     def forget(self, label: Any) -> FewShotClassifier:
         """Take one class out; with `covariance="task"`, what it gave to the classes learned with it stays."""
@@ -215,9 +197,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = np.asarray(self.classes_[probabilities.argmax(axis=1)])
         if unknown is None:
             return labels
-        kind = None if labels.dtype.kind == "U" else object
+        if labels.dtype.kind != "U":
+            labels = labels.astype(object)
         return np.where(
-            is_unknown, np.array(UNKNOWN, dtype=kind), labels if kind is None else labels.astype(kind)
+            is_unknown, np.array(UNKNOWN, dtype=None if labels.dtype.kind == "U" else object), labels
         )
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -311,18 +294,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _labelled(self, X: Any, y: Any, first: bool) -> tuple[Any, np.ndarray]:
         if self.input == "features":
             found, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
-        elif self.input != "images":
-            raise BadInputError(f"input is images or features, not {self.input!r}")
-        elif y is None:
-            return labelled_folder(X)
+        elif self.input == "images":
+            found, labels = labelled_pictures(X, y)
         else:
-            found, labels = pictures(X), np.asarray(y)
-            if labels.shape != (len(found),):
-                raise BadInputError(
-                    f"{len(found)} images and labels of shape {labels.shape}: one label an image is needed"
-                )
-            if not len(found):
-                raise BadInputError("there are no images to learn from")
+            raise BadInputError(f"input is images or features, not {self.input!r}")
         check_classification_targets(labels)
         return found, np.asarray(labels)
 
@@ -336,14 +311,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         loading = self._given("weights", "backbone", "adaptation", "image_size")
         loaded = self.model
         if isinstance(loaded, str):
-            loaded = load_model(
-                loaded,  # type: ignore[arg-type]
-                backbone_weights=self.backbone_weights,
-                seed=self.seed,
-                device=self.device,
-                **loading,
-                **chosen,
-            )
+            where = {"backbone_weights": self.backbone_weights, "seed": self.seed, "device": self.device}
+            loaded = load_model(loaded, **where, **loading, **chosen)  # type: ignore[arg-type]
         elif loading or chosen:
             raise BadInputError(
                 f"a loaded model was given, so {', '.join((*loading, *chosen))} cannot be chosen any more"
@@ -354,10 +323,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def continual_config(self) -> ContinualConfig:
         """How classes are kept and compared."""
         return ContinualConfig(
-            self.encoding,
-            covariance=self.covariance,
-            memory_rank=self.memory_rank,
-            shortlist=self.shortlist,
+            self.encoding, covariance=self.covariance, memory_rank=self.memory_rank, shortlist=self.shortlist
         )
 
     def _given(self, *names: str) -> dict[str, Any]:

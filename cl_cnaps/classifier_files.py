@@ -13,13 +13,13 @@ from torch import Tensor
 
 from cl_cnaps.calibration import Calibration
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
-from cl_cnaps.models.backbones import state_digest
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model
-from cl_cnaps.models.tensor_files import read_metadata, read_tensors, write_tensors
+from cl_cnaps.models.tensor_files import read_metadata, read_tensors, state_digest, write_tensors
 from cl_cnaps.models.weights import config_from_dict, describe, list_weights
+from cl_cnaps.recipes import check_values, from_table
 from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
@@ -80,29 +80,26 @@ def load_classifier(
         raise ClCnapsError(
             f"{path.name} is not a classifier of this program (format {metadata.get('format')!r}, expected {FORMAT!r})"
         )
-    try:
+    with foreign(path.name, "damaged"):  # names and numbers in it may be of any kind
+        tensors = read_tensors(path)  # refuses what is not as it was written
         about = json.loads(metadata["classifier"])
         config = config_from_dict(about["config"], path.name)
         loaded, model = _network(path, about, config, weights, device)
         parameters = {**about["parameters"], "model": config.model, "device": device}
+        parameters["input"] = "features" if loaded is None else "images"
         if loaded is not None and loaded.weights_digest is not None and weights is not None:
             parameters["weights"] = str(weights)
         classifier = kind(**parameters)
         continual = ContinualCnaps(model, classifier.continual_config)
-        continual.set_extra_state(_with_tensors(about["state"], read_tensors(path)))
+        continual.set_extra_state(_with_tensors(about["state"], tensors))
         classifier.loaded_, classifier.continual_ = loaded, continual
         classifier.label_ids_ = {label: int(i) for label, i in about["labels"]}
         classifier.classes_ = np.array(about["classes"])
-        calibration = about["calibration"]
-        classifier.calibration_ = Calibration(
-            calibration["scale"], calibration["images"], tuple(calibration["nearest"])
-        )
-        if classifier.input == "features":
+        where = f"{path.name}: calibration"
+        check_values(about["calibration"], where)
+        classifier.calibration_ = from_table(Calibration, about["calibration"], where)
+        if loaded is None:
             classifier.n_features_in_ = about["width"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ClCnapsError):
-            raise
-        raise ClCnapsError(f"{path.name} is damaged: {type(error).__name__} {error}") from error
     return classifier
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.decoding import as_tensor, decode, upright
 from cl_cnaps.data.folders import IMAGE_SUFFIXES, is_hidden, natural
+from cl_cnaps.data.source import as_tensor, decode, upright
 from cl_cnaps.data.trees import Tree, open_tree
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.paths import read_file
@@ -138,7 +138,21 @@ def _kind(image: Any) -> str:
     return f"of shape {tuple(image.shape)}" if hasattr(image, "shape") else f"a {type(image).__name__}"
 
 
-def labelled_folder(folder: Any) -> tuple[list[Picture], np.ndarray]:
+def labelled_pictures(images: ImageInput, labels: Any) -> tuple[list[Picture], np.ndarray]:
+    """List images and their labels; without labels, those of a folder or zip of class folders."""
+    if labels is None:
+        return _labelled_folder(images)
+    found, labels = pictures(images), np.asarray(labels)
+    if labels.shape != (len(found),):
+        raise BadInputError(
+            f"{len(found)} images and labels of shape {labels.shape}: one label an image is needed"
+        )
+    if not len(found):
+        raise BadInputError("there are no images to learn from")
+    return found, labels
+
+
+def _labelled_folder(folder: Any) -> tuple[list[Picture], np.ndarray]:
     """List the images of a folder of class folders, and the class of each."""
     if not isinstance(folder, str | Path):
         raise BadInputError(

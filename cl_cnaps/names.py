@@ -34,6 +34,7 @@ BASELINES: Mapping[str, str] = {
     "fecam": "FeCAM",
     "simplecil": "SimpleCIL",
     "lda": "LDA",
+    "lda-cv": "LDA, held-out shrinkage",
     "ridge": "Ridge",
     "ranpac": "RanPAC",
     "acil": "ACIL",

@@ -27,7 +27,7 @@ def data_root() -> Path:
 
 
 def cache_root() -> Path:
-    """What can be deleted and made again: `$CL_CNAPS_CACHE`, else the user's cache folder."""
+    """Return the folder of what can be deleted and made again: `$CL_CNAPS_CACHE`, else the user's cache folder."""
     chosen = os.environ.get("CL_CNAPS_CACHE")
     return user_path(chosen) if chosen else _home("XDG_CACHE_HOME", ".cache")
 
@@ -81,6 +81,13 @@ def read_file(path: Path, most: int = MAX_FILE_BYTES, *, size: int | None = None
             return file.read(most if size is None else size)
     except OSError as error:
         raise MissingDataError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a text file."""
+    content = read_file(path, MAX_TEXT_BYTES)
+    with foreign(str(path), "not a text file in UTF-8"):
+        return content.decode()
 
 
 def read_json(path: Path) -> Any:

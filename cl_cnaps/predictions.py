@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from cl_cnaps.data.atomic import make_folder, partial_file
 from cl_cnaps.data.glyphs import font
+from cl_cnaps.errors import escaped
 from cl_cnaps.image_inputs import Picture
 
 UNKNOWN = "unknown"
@@ -35,12 +36,22 @@ class Prediction:
     """Of the most probable class."""
     probabilities: dict[Any, float]
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the image is unlike every class; a class may be called unknown, too."""
+        return self.label not in self.probabilities
+
+    def __str__(self) -> str:
+        """The answer with its probability; of an unknown image, the class that it is most like."""
+        if self.is_unknown:
+            return f"unknown, like {max(self.probabilities, key=lambda label: self.probabilities[label])}"
+        return f"{self.probability:4.0%} {self.label}"
+
 
 def least_certain_first(predictions: Sequence[Prediction]) -> list[int]:
     """Numbers of the predictions: unknown images, then by probability."""
     return sorted(
-        range(len(predictions)),
-        key=lambda i: (predictions[i].label != UNKNOWN, predictions[i].probability),
+        range(len(predictions)), key=lambda i: (not predictions[i].is_unknown, predictions[i].probability)
     )
 
 
@@ -57,7 +68,7 @@ def contact_sheet(path: Path, pictures: Sequence[Picture], predictions: Sequence
         image = ImageOps.contain(pictures[i].read().convert("RGB"), (_SIDE, _SIDE))
         sheet.paste(image, (left + (_SIDE - image.width) // 2, top + (_SIDE - image.height) // 2))
         answer = predictions[i]
-        for line, text in enumerate((f"{answer.probability:4.0%} {answer.label}", Path(answer.name).name)):
+        for line, text in enumerate((str(answer), Path(answer.name).name)):
             pen.text(
                 (left, top + _SIDE + 2 + 15 * line),
                 _cut(text),
@@ -71,7 +82,8 @@ def contact_sheet(path: Path, pictures: Sequence[Picture], predictions: Sequence
 
 
 def _cut(text: str) -> str:
-    """As much of a line as fits."""
+    """As much of a line as fits; names of files hold anything."""
+    text = escaped(text)
     face = font("DejaVuSans", 11)
     while len(text) > 1 and face.getlength(text) > _SIDE:
         text = text[:-2] + "…"

@@ -1,4 +1,4 @@
-"""Processes that share work: started so that Ctrl-C is their parent's alone, and ended with their parent."""
+"""Processes that share work: started so that Ctrl-C and SIGTERM are their parent's alone, and ended by their parent."""
 
 from __future__ import annotations
 
@@ -8,51 +8,68 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import wait
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MASKED = _SIGNALS if hasattr(signal, "sigwaitinfo") else (signal.SIGINT,)
+"""What a process that starts leaves to its parent; where it cannot tell who sent a SIGTERM, that ends it."""
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block.
+    """Hold Ctrl-C and SIGTERM back until the end of the block.
 
-    A process that is started in the block keeps it back for ever. The terminal sends Ctrl-C to all processes: without
-    this each would print a traceback. Now their parent alone ends them.
+    A process that starts within the block gets neither. Terminals and cluster managers send them to all processes of a
+    command: each would print a traceback, or be missed by a parent that finishes its step and saves. The parent alone
+    ends them (`end_with_parent`). It must not leave while one starts, which then would find half of what it is started
+    with. The signal mask alone does not hold a signal back: another thread may take it.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # its start, with the first process's, would let signals through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    waiting: list[int] = []
+    before = {}
+    if current_thread() is main_thread():
+        before = {number: signal.signal(number, lambda got, _: waiting.append(got)) for number in _SIGNALS}
+    can_mask = hasattr(signal, "pthread_sigmask")
+    if can_mask:
+        resource_tracker.ensure_running()  # its start, with the first process's, would let signals through
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _MASKED)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if can_mask:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
 
 
 def take_interrupts() -> None:
-    """Let Ctrl-C reach this process, though it was started while interrupts waited."""
+    """Let Ctrl-C and SIGTERM reach this process, though it was started while interrupts waited."""
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _MASKED)
 
 
 def end_with_parent(*, group: bool = False) -> None:
-    """End this process when its parent has ended, with its process group if `group`: a killed parent ends nobody."""
+    """End this process when its parent ends or terminates it, with its process group if `group`."""
     parent = parent_process()
     if parent is None:
         return
-    sentinel = parent.sentinel
+    sentinel, number = parent.sentinel, parent.pid
 
-    def watch() -> None:
-        wait([sentinel])
+    def leave() -> None:
         if group:
             os.killpg(os.getpgrp(), signal.SIGKILL)
         os._exit(1)
 
+    def watch() -> None:
+        wait([sentinel])
+        leave()
+
+    def obey() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != number:
+            pass
+        leave()
+
     Thread(target=watch, daemon=True).start()
+    if hasattr(signal, "pthread_sigmask") and signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        Thread(target=obey, daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import platform
 from pathlib import Path
 
@@ -21,6 +22,13 @@ _GROUP = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")
 _resident_then = 0
 """Bytes held after freed memory was last given back."""
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def set_up_torch(threads: int | None = None) -> None:

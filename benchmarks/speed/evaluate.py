@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.speed.figures import Figure
 from benchmarks.speed.loading import images_to_test, task_images
-from benchmarks.speed.timing import interleaved
+from benchmarks.speed.timing import ratio, turns
 from cl_cnaps.data import Source
 from cl_cnaps.episodes import EpisodeSampler
 from cl_cnaps.few_shot.run import ScoreTasks, with_packed_images
@@ -22,9 +22,9 @@ from cl_cnaps.few_shot.targets import TaskShape, make_sampler
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.loading import load_model
-from cl_cnaps.processes import usable_cores
+from cl_cnaps.torch_setup import usable_cores
 
-TASKS_A_CHUNK = 5
+TASKS_A_CHUNK, REPEATS = 5, 3
 BATCH = 64
 
 
@@ -54,19 +54,24 @@ def measure(quick: bool) -> Iterator[Figure]:
     tasks = 10 if quick else 60
     chunks = [range(first, first + TASKS_A_CHUNK) for first in range(0, tasks, TASKS_A_CHUNK)]
     with Workers(model, usable_cores()) as pool:
-        times = interleaved(
+        taken = turns(
             {
                 "evaluate": lambda: list(pool.each(ScoreTasks(sampler, source), chunks)),
                 "bare": lambda: list(pool.each(EmbedBare(sampler, source), chunks)),
             },
-            1 if quick else 5,
+            1 if quick else REPEATS,
         )
+    value, spread = ratio(taken["bare"], taken["evaluate"])
     yield Figure(
         "evaluate",
         "images a second in adapted 5-way 5-shot tasks, to the bare backbone's",
-        round(times["bare"] / times["evaluate"], 2),
+        value,
         bar=0.95,
-        details={f"{name}_s": round(value, 2) for name, value in times.items()} | {"tasks": tasks},
+        details={
+            **spread,
+            "seconds": {name: [round(one, 2) for one in spent] for name, spent in taken.items()},
+            "tasks": tasks,
+        },
     )
 
 

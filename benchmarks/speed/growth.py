@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.speed.figures import Figure
 from benchmarks.speed.timing import seconds
-from cl_cnaps.continual.baselines.learner import quiet_avalanche
+from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.stream import Stream, Task
 from cl_cnaps.metrics.intervals import estimate
 from cl_cnaps.models.loading import load_model

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,15 @@ def warnings_about(state: dict[str, Any]) -> list[str]:
     if state["nice"]:
         said.append(f"this process runs at niceness {state['nice']}: any other process goes before it")
     return said
+
+
+def peak_bytes() -> int:
+    """Most memory that this process had. Linux counts what its parent had as its own in `ru_maxrss`, so not there."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        (peak,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        return 1024 * int(peak.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _busy_others() -> list[float]:

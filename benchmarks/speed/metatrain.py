@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.speed.figures import Figure
+from benchmarks.speed.machine import peak_bytes
 from benchmarks.speed.modulated import FilmLayers
 from benchmarks.speed.stock_process import StockProcess, serve
 from benchmarks.speed.textbook import dense_covariances, dense_logits
-from benchmarks.speed.timing import interleaved, milliseconds, seconds
+from benchmarks.speed.timing import ratio, seconds, turns
 from benchmarks.speed.transforms import transformed
 from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.errors import ClCnapsError
@@ -42,14 +41,15 @@ from cl_cnaps.training.tasks import Task
 
 WAY, IMAGES, SIDE = 20, 200, 84
 AT_ONCE = 32
-TASKS_A_STEP = 4
+TASKS_A_STEP, REPEATS = 4, 3
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     """All of it; quick leaves out memory and the second process."""
     images = 40 if quick else IMAGES
-    yield from _to_a_bare_pass(images, 1 if quick else 3)
-    yield _to_a_plain_implementation(1 if quick else 3)
+    rounds = 1 if quick else REPEATS
+    yield from _to_a_bare_pass(images, rounds)
+    yield _to_a_plain_implementation(rounds)
     if quick:
         return
     for form, bar in (("plain", None), ("parts", 2.0)):
@@ -64,12 +64,15 @@ def measure(quick: bool) -> Iterator[Figure]:
 def _to_a_bare_pass(images: int, rounds: int) -> Iterator[Figure]:
     model = a_model()
     work = forms(model, a_task(images))
-    times = interleaved(work, rounds)
+    taken = turns(work, rounds)
     for form, bar in (("plain", 1.1), ("parts", None)):
-        ratio = round(times[form] / times["bare"], 2)
+        value, spread = ratio(taken[form], taken["bare"])
         what = f"one task, {form}, to a bare forward and backward pass"
-        details = milliseconds(times) if form == "plain" else {}
-        yield Figure("metatrain", what, ratio, bar=bar, at_least=False, details=details)
+        details = {
+            **spread,
+            "seconds": {name: [round(one, 2) for one in taken[name]] for name in ("bare", form)},
+        }
+        yield Figure("metatrain", what, value, bar=bar, at_least=False, details=details)
 
 
 def a_task(images: int = IMAGES) -> EpisodeBatch:
@@ -138,14 +141,10 @@ def _to_a_plain_implementation(rounds: int) -> Figure:
         return add_gradient(task.model, batch, Optimisation(tasks=1)).loss
 
     with StockProcess("benchmarks.speed.metatrain", "plain", "-", "-") as stock:
-        times = interleaved({"plain": stock, "ours": ours}, rounds)
-    ratio = round(times["plain"] / times["ours"], 2)
+        taken = turns({"plain": stock, "ours": ours}, rounds)
+    value, spread = ratio(taken["plain"], taken["ours"])
     return Figure(
-        "metatrain",
-        "tasks per second, to a plain implementation",
-        ratio,
-        bar=2.0,
-        details=milliseconds(times),
+        "metatrain", "tasks per second, to a plain implementation", value, bar=2.0, details=dict(spread)
     )
 
 
@@ -177,17 +176,12 @@ def _serve_the_plain_implementation() -> None:
 def _two_processes() -> Figure:
     """In turns, so that a busy machine slows both."""
     taken: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(2):
+    for _ in range(REPEATS):
         for processes, spent in taken.items():
             spent.append(_alone("step", str(processes), processes=processes)["seconds"])
-    one, two = (statistics.median(taken[processes]) for processes in (1, 2))
-    return Figure(
-        "metatrain",
-        "two processes, to one with one thread",
-        round(one / two, 2),
-        bar=1.8,
-        details={"one_s": round(one, 2), "two_s": round(two, 2)},
-    )
+    value, spread = ratio(taken[1], taken[2])
+    details = {**spread, "seconds": {str(n): [round(one, 2) for one in spent] for n, spent in taken.items()}}
+    return Figure("metatrain", "two processes, to one with one thread", value, bar=1.8, details=details)
 
 
 def _alone(what: str, form: str, processes: int = 1) -> dict[str, Any]:
@@ -207,16 +201,7 @@ def _peak_gigabytes(form: str) -> float:
     work = forms(a_model(), a_task())[form]
     for _ in range(2):  # the gradients exist from the first task on
         work()
-    return round(_peak_bytes() / 1e9, 2)
-
-
-def _peak_bytes() -> int:
-    """Most memory that this process had. Linux counts what its parent had as its own in `ru_maxrss`, so not there."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        (peak,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-        return 1024 * int(peak.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return round(peak_bytes() / 1e9, 2)
 
 
 def _step_seconds() -> float | None:

@@ -16,7 +16,7 @@ import torch
 from benchmarks.speed.figures import Figure
 from benchmarks.speed.stopwatch import Parts, time_by_part
 from cl_cnaps.continual import continual_cnaps
-from cl_cnaps.continual.baselines.learner import quiet_avalanche
+from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream
 from cl_cnaps.continual.memory import ClassMemory
 from cl_cnaps.continual.stream import run_stream

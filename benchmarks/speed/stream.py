@@ -20,7 +20,7 @@ from benchmarks.speed.stock_process import StockProcess, serve
 from benchmarks.speed.textbook import dense_covariances, dense_logits
 from benchmarks.speed.timing import interleaved
 from benchmarks.speed.transforms import transformed
-from cl_cnaps.continual.baselines.learner import quiet_avalanche
+from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, plan_stream
 from cl_cnaps.continual.stream import run_stream
 from cl_cnaps.data import open_source

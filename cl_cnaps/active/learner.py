@@ -28,28 +28,21 @@ QUERY_SET = 1000
 
 
 def set_of_each(count: int, query_set: int) -> IntArray:
-    """For every image of a shuffled order the number of its query set: as few sets as can be, all of one size."""
+    """Return the query set of every image of a shuffled order: as few sets as can be, all of one size."""
     sets = max(1, -(-count // query_set))
     return np.repeat(np.arange(sets), [len(part) for part in np.array_split(np.arange(count), sets)])
 
 
+@dataclass(frozen=True)
 class Learner:
     """One model on one run's images: with labels it becomes a `Fitted`."""
 
-    def __init__(
-        self,
-        model: CnapsModel,
-        features: Features,
-        way: int,
-        *,
-        candidate_sets_S: IntArray,
-        test_sets_T: IntArray,
-    ) -> None:
-        self.model = model
-        self.features = features
-        self.way = way
-        self.candidate_sets_S = candidate_sets_S
-        self.test_sets_T = test_sets_T
+    model: CnapsModel
+    features: Features
+    way: int
+    candidate_sets_S: IntArray
+    """The query set of every image that may be labelled."""
+    test_sets_T: IntArray
 
     def fit(self, labelled: Labelled) -> Fitted:
         """The model with these labels; nothing of it is kept here."""

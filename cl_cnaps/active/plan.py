@@ -43,11 +43,11 @@ class Protocol:
                 raise BadInputError(f"{name} is {value}; 1 is the least")
 
     def changed(self, given: Mapping[str, Any]) -> Protocol:
-        """With other numbers where some are given; None stands for not given."""
+        """Return a copy with the numbers that are given; None stands for not given."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def fitting(self, classes: int) -> Protocol:
-        """With no more rounds than a pool of so many classes has labels for."""
+        """Return a copy with no more rounds than a pool of so many classes has labels for."""
         if self.pool is None:
             return self
         return replace(self, rounds=max(1, min(self.rounds, classes * self.pool // self.per_round)))

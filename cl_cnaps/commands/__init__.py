@@ -3,7 +3,9 @@
 import atexit
 import os
 import shlex
+import signal
 import sys
+import threading
 
 _INTERRUPTED = 130
 
@@ -31,4 +33,9 @@ def run() -> None:
         os._exit(_INTERRUPTED)
     except SystemExit as ended:
         code = ended.code
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # what is done is done: its exit code stands
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
         raise

@@ -36,7 +36,7 @@ def list_sources(as_json: bool) -> None:
     Example:
       cl-cnaps data list
     """
-    from cl_cnaps.data.fetch import DOWNLOADS
+    from cl_cnaps.data.catalog import CATALOG
     from cl_cnaps.data.registry import listing
     from cl_cnaps.paths import data_root
 
@@ -67,7 +67,7 @@ def list_sources(as_json: bool) -> None:
     console.print(table)
     absent = [row.name for row in rows if not row.found and not row.problem]
     console.print(f"\nNot there: {', '.join(absent) or 'none'}")
-    can = [name for name in absent if name in DOWNLOADS]
+    can = [name for name in absent if name in CATALOG and CATALOG[name].fetchable]
     if can:
         console.print(f"Can be fetched: cl-cnaps data fetch {' '.join(can)}")
 
@@ -212,7 +212,7 @@ def convert(
     """Write sources as Meta-Dataset records with a dataset_spec.json.
 
     SOURCE is a name from `data list`, folder:PATH, or `all`. Classes of the specification without images are
-    left out and said. Of mini-ImageNet the ImageNet graph keeps what spans its classes. MNIST, Fashion-MNIST
+    left out and listed. Of mini-ImageNet the ImageNet graph keeps what spans its classes. MNIST, Fashion-MNIST
     and CIFAR have no specification: their test images become test classes.
 
     \b
@@ -230,10 +230,10 @@ def convert(
     # Records are there already, and characters that are drawn are no data set of Meta-Dataset.
     left_out = (RecordSource, GlyphSource) if names == ("all",) else ()
     sources = [source for source in _sources(names) if not isinstance(source, left_out)]
-    place = out or data_root() / "records"
-    options.writable(place)
+    folder = out or data_root() / "records"
+    options.writable(folder)
     for plan in plan_conversions(
-        sources, place, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed
+        sources, folder, spec_file=spec_file, specs=specs, fractions=fractions, seed=seed
     ):
         start = time.perf_counter()
         with Display(quiet or as_json) as display:
@@ -249,7 +249,7 @@ def convert(
             classes = ", ".join(f"{len(ids):,} {split}" for split, ids in result.spec.classes.items())
             echo(f"{result.source}: {result.images:,} images, {classes} classes in {seconds:.1f} s")
             _say_left_out("of the specification without images", result.without_images)
-            _say_left_out("not in the specification", result.without_place)
+            _say_left_out("not in the specification", result.not_in_spec)
             footer([("records", result.folder)])
 
 
@@ -342,7 +342,7 @@ def clean(source: str | None, as_json: bool) -> None:
 
 
 def _sources(names: tuple[str, ...], *, features: bool = False) -> Iterator[CountedSource]:
-    """Each source in turn; `all` is every one that `data list` shows as there, those of features if they will do."""
+    """Open each source in turn; `all` is every one that `data list` shows as there, features too if wanted."""
     from cl_cnaps.data.registry import listing, open_source
     from cl_cnaps.paths import data_root
 

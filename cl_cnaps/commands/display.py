@@ -27,7 +27,12 @@ def terminal(*, stderr: bool = False) -> Console:
     """Return standard output, or standard error; a path may hold what Rich would take for its own markup."""
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave the error to the command, which ends as it does without Rich."""
+            raise BrokenPipeError
+
+    return Terminal(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def echo(text: object = "", *, err: bool = False) -> None:

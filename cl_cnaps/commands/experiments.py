@@ -116,7 +116,7 @@ def run_experiment(
     quiet: bool,
 ) -> None:
     """Run an experiment, write its records, and print rows or tables."""
-    from cl_cnaps.experiments.base import execute_all
+    from cl_cnaps.experiments.base import execute
     from cl_cnaps.torch_setup import set_up_torch
 
     options.writable(out)
@@ -130,7 +130,7 @@ def run_experiment(
         for line in dict.fromkeys(line for experiment in experiments for line in experiment.preface):
             click.echo(line, err=as_json)
     with Display(quiet or as_json) as display:
-        records = execute_all(experiments, out, resume=resume, workers=workers, progress=display)
+        records = execute(experiments, out, resume=resume, workers=workers, progress=display)
     from cl_cnaps.report.view import draw, view_of
 
     views = [view_of(record) for record in records]

@@ -166,7 +166,7 @@ def predict(
         for answer in answers:
             echo(json.dumps({"image": answer.name, **_facts(answer)}))
     elif as_csv:
-        click.echo(escaped(table) if sys.stdout.isatty() else table, nl=False)
+        click.echo(escaped(table) if sys.stdout.isatty() else table, nl=False, color=True)
     elif not quiet:
         _show(answers, least_certain_first(answers))
         echo()
@@ -187,7 +187,7 @@ def _show(answers: Sequence[Prediction], order: Sequence[int]) -> None:
     shown = [answers[i] for i in order[:_SHOWN]]
     wide = max((len(answer.name) for answer in shown), default=0)
     for answer in shown:
-        echo(f"{answer.name:{wide}}  {answer.probability:4.0%}  {answer.label}")
+        echo(f"{answer.name:{wide}}  {answer}")
     if len(answers) > len(shown):
         echo(f"... and {len(answers) - len(shown):,} more certain ones")
 
@@ -198,11 +198,11 @@ def _as_csv(answers: Sequence[Prediction], classes: Sequence[Any]) -> str:
     writer.writerow(["image", "label", "probability", *classes])
     for answer in answers:
         writer.writerow([answer.name, answer.label, answer.probability, *answer.probabilities.values()])
-    return text.getvalue()
+    return text.getvalue().encode(errors="backslashreplace").decode()  # names of files are not all UTF-8
 
 
 def _moves(inputs: Any, answers: Sequence[Prediction], root: Path) -> list[tuple[Path, Path]]:
-    """From where to where each file goes; checked before the first one moves."""
+    """Return source and target of each file; all are checked before the first one moves."""
     from cl_cnaps.paths import below
 
     if isinstance(inputs, Path) and inputs.suffix.lower() == ".zip":

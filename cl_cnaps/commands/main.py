@@ -85,7 +85,11 @@ class _Verbs(click.Group):
                     f"an argument is empty ({name}): is a variable of the shell not set?", context
                 )
         self._context, self._line = context, ["cl-cnaps", *args]
-        return super().parse_args(context, args)
+        try:
+            return super().parse_args(context, args)
+        except BrokenPipeError:  # `cl-cnaps --help | head`
+            _broken_output()
+            raise SystemExit(EXIT_PIPE_CLOSED) from None
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -113,6 +117,8 @@ class _Verbs(click.Group):
                 line = f"standard output cannot be written: {output.strerror}"
             elif isinstance(error, OSError) and (error.filename is not None or error.errno in _DISK):
                 line = f"{error.filename or 'a file'} cannot be written or read: {error.strerror}"
+            elif _out_of_memory(error):
+                line = f"not enough memory ({reason(error)}); a smaller --image-size or fewer --workers take less"
             else:
                 line = crash_line(error)
             raise click.ClickException(printable(line)) from error
@@ -123,6 +129,7 @@ class _Verbs(click.Group):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch's loader raises when a process of it ends
         for child in multiprocessing.active_children():
             child.kill()  # what it leaves half-written the next run removes
+            child.join(1)  # one that still starts must not miss what this process takes down
         if os.environ.get("RANK", "0") == "0":  # one of those that torchrun started
             words, verb = list(self._line), self.commands.get(self._context.invoked_subcommand or "", self)
             can_resume = any(parameter.name == "resume" for parameter in verb.params)
@@ -135,6 +142,12 @@ class _Verbs(click.Group):
     def _leave(self) -> None:
         self._end()
         os._exit(EXIT_INTERRUPTED)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; PyTorch has a kind of error for it on GPUs alone."""
+    text = f"{type(error).__name__} {error}"
+    return isinstance(error, MemoryError) or "OutOfMemoryError" in text or "t allocate memory" in text
 
 
 def crash_line(error: BaseException) -> str:
@@ -181,7 +194,7 @@ def _broken_output() -> OSError | None:
 
 @contextmanager
 def _interruptible(leave: Callable[[], None]) -> Iterator[None]:
-    """Within this Ctrl-C or SIGTERM unwinds the command.
+    """Let Ctrl-C or SIGTERM unwind the command.
 
     It calls `leave` instead where unwinding does harm or does not help: while modules are loaded, whose loading some
     libraries go on with; at another signal; and if the command has not ended after some seconds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field
@@ -12,8 +13,6 @@ import click
 
 from cl_cnaps.experiments.options import (
     MOST,
-    MOST_SEED,
-    SETTINGS,
     ModelOptions,
     Option,
     option_name,
@@ -34,19 +33,6 @@ class Finite(click.FloatRange):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-seed = click.option(
-    "--seed",
-    type=click.IntRange(0, MOST_SEED),
-    default=0,
-    show_default=True,
-    help="Decides every random draw.",
-)
-device = click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="auto, cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.",
-)
 out = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -111,7 +97,7 @@ def resumable_from(checkpoint: Path) -> None:
 def declared_options(
     config: type, names: Sequence[str] | None = None, default: str | None = None
 ) -> Callable[[F], F]:
-    """Make the options that a config declares, in order; `default` says in words what all defaults are."""
+    """Make the options that a config declares, in order; `default` is what the help shows as the default of all."""
 
     def decorate(function: F) -> F:
         every = options_of(config)
@@ -128,10 +114,12 @@ def model_options(*names: str) -> Callable[[F], F]:
     return declared_options(ModelOptions, names)
 
 
-def recipes_settings(function: F) -> F:
-    """Make the model's settings as options of verbs that train: what is not given is as in the recipe."""
-    names = (*SETTINGS, "refine_min", "refine_max")
-    return declared_options(ModelOptions, names, "the recipe's")(function)
+def recipes_options(*names: str) -> Callable[[F], F]:
+    """Make some of these as options of verbs that train: what is not given is as in the recipe."""
+    return declared_options(ModelOptions, names, "the recipe's")
+
+
+seed, device = model_options("seed"), model_options("device")
 
 
 def _parameter(name: str, field: Field[Any], declared: Option, default: str | None) -> Callable[[F], F]:
@@ -150,9 +138,10 @@ def _parameter(name: str, field: Field[Any], declared: Option, default: str | No
         settings |= {"multiple": True, "callback": _pairs}
     elif declared.form == "list":
         settings |= {"multiple": True, "callback": _several(_type(declared))}
-        settings["metavar"] = declared.metavar or ("N,N,..." if declared.type is int else None)
+        settings["metavar"] = declared.metavar or ("N,N,..." if declared.type is int else "NAME,NAME,...")
     elif declared.also:
         settings["callback"] = _number_or_word(declared)
+        settings["metavar"] = "|".join(("N", *declared.also))
     else:
         settings["type"] = _type(declared)
     if default is None and not any(field.default is one for one in (None, MISSING, False)):
@@ -161,8 +150,10 @@ def _parameter(name: str, field: Field[Any], declared: Option, default: str | No
 
 
 def _type(declared: Option) -> Any:
+    if declared.registered:
+        return _Names(declared.choices, declared.registered)
     if declared.choices:
-        return _Names(declared) if declared.registered else click.Choice(declared.choices)
+        return click.Choice(declared.choices)
     if declared.type is int:
         return click.IntRange(
             None if declared.least is None else int(declared.least), int(declared.most or MOST)
@@ -204,16 +195,19 @@ def _pairs(_context: click.Context, option: click.Parameter, given: tuple[str, .
 class _Names(click.Choice[str]):
     """Names that are declared, or were registered in Python; the latter are loaded only if need be."""
 
-    def __init__(self, declared: Option) -> None:
-        super().__init__(declared.choices)
-        self._registered = declared.registered
+    def __init__(self, choices: Sequence[str], registered: str) -> None:
+        super().__init__(choices)
+        self._module, _, self._names = registered.partition(":")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or refuse it with all there are."""
-        assert self._registered is not None
-        if value in self.choices or value in self._registered():
+        if value in self.choices:
             return str(value)
-        names = ", ".join(map(repr, dict.fromkeys((*self.choices, *self._registered()))))
+        found: Any = getattr(importlib.import_module(f"cl_cnaps.{self._module}"), self._names)
+        added = found() if callable(found) else found
+        if value in added:
+            return str(value)
+        names = ", ".join(map(repr, dict.fromkeys((*self.choices, *added))))
         raise click.BadParameter(f"{value!r} is not one of {names}.", ctx, param)
 
 

@@ -34,6 +34,7 @@ _RECIPES = {
     "evaluate/meta-dataset-": "meta-dataset.toml",
     "evaluate/mini-imagenet-": "mini-tiered.toml",
     "evaluate/tiered-imagenet-": "mini-tiered.toml",
+    "ablate/adaptation-": "ablations/adaptation.toml",
     "ablate/metric-": "ablations/metric.toml",
     "ablate/gmm-": "ablations/model.toml",
     "ablate/transduction-": "ablations/model.toml",
@@ -45,9 +46,9 @@ _RECIPES = {
 }
 """Of which table or figure a record is, by how its verb and name begin; in benchmarks/."""
 _NOT_NUMBERS = ("specs", "device", "download")
-"""Options that say where data are, and how fast."""
+"""Options that change no number: where data are, and the device."""
 
-Asked = dict[str, Any]
+ParsedOptions = dict[str, Any]
 """Options of a verb with their values."""
 
 
@@ -57,18 +58,20 @@ def record_list(results: Path) -> str:
         "| record | what | recipe | with | command | commit | finished |",
         "| :--- | :--- | :--- | :--- | :--- | :--- | :--- |",
     ]
-    recipes: dict[str, list[Asked]] = {}
+    recipes: dict[str, list[ParsedOptions]] = {}
     for record in sorted(records_under(results), key=lambda record: str(record.path)):
-        place, environment = record.path.relative_to(results), record.environment
+        path, environment = record.path.relative_to(results), record.environment
         commit = (environment["code"]["commit"] or environment["code"]["version"])[:10]
         link = changes = ""
         if name := recipe_of(record):
             if name not in recipes:
                 recipes[name] = planned(read_sweep_recipe(results.parent / "benchmarks" / name))
             link = f"[{name}](../benchmarks/{name})"
-            changes = " ".join(f"`{key}={value}`" for key, value in otherwise(record, recipes[name]).items())
+            changes = " ".join(
+                f"`{key}={value}`" for key, value in differences(record, recipes[name]).items()
+            )
         lines.append(
-            f"| [{place}]({place}) | {_what(record)} | {link} | {changes} | `{repeating(environment['command'])}` "
+            f"| [{path}]({path}) | {_what(record)} | {link} | {changes} | `{repeating(environment['command'])}` "
             f"| {commit} | {environment['finished'][:10]} |"
         )
     return "\n".join(lines)
@@ -76,37 +79,37 @@ def record_list(results: Path) -> str:
 
 def recipe_of(record: Record) -> str:
     """The recipe in benchmarks/ of the table or figure that a record belongs to; nothing where there is none."""
-    if record.verb == "stream" and "--features" in record.environment["command"]:
+    path = f"{record.verb}/{record.name}-"
+    if path.startswith("stream/split-") and "--features" in record.environment["command"]:
         return "streams/rivals.toml"
-    place = f"{record.verb}/{record.name}-"
-    return next((recipe for start, recipe in _RECIPES.items() if place.startswith(start)), "")
+    return next((recipe for start, recipe in _RECIPES.items() if path.startswith(start)), "")
 
 
-def planned(recipe: Recipe) -> list[Asked]:
-    """What each run of a recipe asks for."""
+def planned(recipe: Recipe) -> list[ParsedOptions]:
+    """The options of each run of a recipe."""
     return [_parsed(recipe.verb, arguments(recipe.verb, run, recipe.name)) for run in recipe.runs()]
 
 
-def otherwise(record: Record, runs: Sequence[Asked]) -> dict[str, str]:
-    """What a sweep of these runs must be told by `--set` to make a record: nothing if one of them is it."""
-    asked = _parsed(record.verb, tuple(shlex.split(record.environment["command"])[2:]))
+def differences(record: Record, runs: Sequence[ParsedOptions]) -> dict[str, str]:
+    """The options that `--set` must give a sweep of these runs to make a record: none if one of them makes it."""
+    options = _parsed(record.verb, tuple(shlex.split(record.environment["command"])[2:]))
     if record.config.get("adaptation") == "none" and record.config.get("baseline_on") is None:
-        asked["adaptation"] = "none"  # by itself where no weights were shipped then; there may be now
+        options["adaptation"] = "none"  # by itself where no weights were shipped then; there may be now
     found: list[dict[str, str]] = []
+    fields = {parameter_name(one): str(one.name) for one in COMMANDS[record.verb].params}
     for run in runs:
-        # What the command left to be chosen, the record says.
-        chosen = {
-            name: record.config.get(name.replace("-", "_")) if value is None and run[name] else value
-            for name, value in asked.items()
-        }
-        found.append({name: _said(value) for name, value in chosen.items() if value != run[name]})
+        chosen = options.copy()
+        for name in (name for name, value in options.items() if value is None and run[name]):
+            decided = record.config.get(fields[name])  # the record has what the command left to be chosen
+            chosen[name] = tuple(decided) if isinstance(decided, list) else decided
+        found.append({name: _value_text(value) for name, value in chosen.items() if value != run[name]})
     return min(found, key=len)
 
 
-def _parsed(verb: str, said: tuple[str, ...]) -> Asked:
+def _parsed(verb: str, command_line: tuple[str, ...]) -> ParsedOptions:
     """The options that decide numbers, by their names in a recipe; a folder that is not there is no error."""
     command = COMMANDS[verb]
-    context = command.make_context(verb, list(said), resilient_parsing=True)
+    context = command.make_context(verb, list(command_line), resilient_parsing=True)
     names = {one.name: parameter_name(one) for one in command.params}
     return {
         names[key]: value
@@ -115,7 +118,7 @@ def _parsed(verb: str, said: tuple[str, ...]) -> Asked:
     }
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value as `--set` takes it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -123,17 +126,17 @@ def _said(value: Any) -> str:
 
 
 def _what(record: Record) -> str:
-    """What a record measured that its place does not say: the model, how its features adapt, how many tasks."""
+    """Return what a record measured that its path does not name: the model, how its features adapt, how many tasks."""
     config: Mapping[str, Any] = record.config
     if record.verb == "speed":
         return count(config["threads"], "thread")
     if record.verb == "stream":
         return row_name(record.summary["rows"][0])
-    said = [model_name(config["model"])] if "model" in config else []
-    said.append(adaptation_words(config["adaptation"]))
+    parts = [model_name(config["model"])] if "model" in config else []
+    parts.append(adaptation_words(config["adaptation"]))
     if "tasks" in config:
-        said.append(count(config["tasks"], "task"))
-    return ", ".join(filter(None, said))
+        parts.append(count(config["tasks"], "task"))
+    return ", ".join(filter(None, parts))
 
 
 PARTS: Mapping[str, Callable[[Path], str]] = {**TABLES, "record-list": record_list}

@@ -152,9 +152,10 @@ def _draw_streams(
     records: tuple[Path, ...], out: Path | None, kind: str, formats: tuple[str, ...]
 ) -> list[Path]:
     """Streams alone, of which there must be some."""
-    from cl_cnaps.report.plots.streams import KINDS, draw_streams
+    from cl_cnaps.report.plots.streams import KINDS, stream_figures
+    from cl_cnaps.report.plots.style import draw
     from cl_cnaps.report.stream import StreamView
 
     streams = StreamView.under(records)
     folder = out or (streams[0].path / "figures" if len(streams) == 1 else Path("figures"))
-    return draw_streams(streams, folder, kinds=KINDS if kind == "all" else (kind,), formats=formats)
+    return draw(stream_figures(streams, KINDS if kind == "all" else (kind,)), folder, formats)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ def _pairs(
 
 
 @click.command()
-@click.argument("recipe_name", metavar="RECIPE")
+@click.argument("recipe_names", metavar="RECIPE...", nargs=-1, required=True)
 @click.option("--smoke", is_flag=True, help="Run the recipe's smoke part: small enough for seconds on a CPU.")
 @click.option(
     "--only",
@@ -77,25 +77,12 @@ def _pairs(
     help="Ray: GPUs that each run holds, such as 1 or 0.25.  [default: 0]",
 )
 @click.option("--dry-run", is_flag=True, help="List what would run and which records are there; run nothing.")
+@options.keep_features
 @options.out
 @options.as_json
 @options.quiet
-def sweep(
-    recipe_name: str,
-    smoke: bool,
-    only: tuple[tuple[str, str], ...],
-    changes: tuple[tuple[str, str], ...],
-    engine: str,
-    workers: int | None,
-    threads: int | None,
-    address: str | None,
-    gpus: float | None,
-    dry_run: bool,
-    out: Path,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Run everything that RECIPE lists and that has no finished record under --out yet.
+def sweep(recipe_names: tuple[str, ...], **given: Any) -> None:
+    """Run everything that each RECIPE lists and that has no finished record under --out yet.
 
     RECIPE is a name that `recipes list` shows, or a TOML file.
 
@@ -107,25 +94,55 @@ def sweep(
       130 interrupted: the same command goes on from there.
 
     \b
-      cl-cnaps sweep continual --dry-run
+      cl-cnaps sweep continual meta-dataset --dry-run
       cl-cnaps sweep continual --only benchmark=split-mnist --workers 2
-      cl-cnaps sweep meta-dataset --set specs=meta_dataset_specs --out results
+      cl-cnaps sweep meta-dataset --set specs=meta_dataset_specs --workers 1 --keep-features features
       cl-cnaps sweep my-recipe.toml --engine ray --address 10.0.0.1:6379
     """
-    if engine == "local" and (address is not None or gpus is not None):
+    if given["engine"] == "local" and (given["address"] is not None or given["gpus"] is not None):
         raise click.UsageError("--address and --gpus are for --engine ray")
+    planned = [_planned(name, given) for name in recipe_names]  # an error of the last shows now, not one day
+    given = {key: value for key, value in given.items() if key not in ("only", "changes")}
+    complete = [_sweep(recipe, runs, **given) for recipe, runs in planned]
+    if not all(complete):
+        raise SystemExit(1)
+
+
+def _planned(name: str, given: Mapping[str, Any]) -> tuple[Recipe, list[PlannedRun]]:
+    """Read a recipe, and return the runs of it that are chosen."""
     from cl_cnaps.commands.sweep_runs import planned_runs
     from cl_cnaps.recipes import find_recipe
     from cl_cnaps.sweeps.recipe import read_sweep_recipe
+
+    file = find_recipe(name)
+    recipe, smoke = read_sweep_recipe(file), given["smoke"]
+    if given["keep"] is not None and recipe.verb not in ("evaluate", "ablate"):
+        raise click.UsageError(f"--keep-features is for evaluate and ablate, not for {recipe.name}")
+    planned_runs(recipe, file.name, smoke=not smoke)
+    chosen = {"only": given["only"], "changes": given["changes"], "elsewhere": given["engine"] == "ray"}
+    return recipe, planned_runs(recipe, file.name, smoke=smoke, **chosen)
+
+
+def _sweep(
+    recipe: Recipe,
+    runs: Sequence[PlannedRun],
+    *,
+    smoke: bool,
+    engine: str,
+    workers: int | None,
+    threads: int | None,
+    address: str | None,
+    gpus: float | None,
+    dry_run: bool,
+    keep: Path | None,
+    out: Path,
+    as_json: bool,
+    quiet: bool,
+) -> bool:
+    """Make the runs of a recipe, and return whether all have their records."""
     from cl_cnaps.sweeps.sweep import append_failures, no_failures
     from cl_cnaps.sweeps.sweep import sweep as run_sweep
 
-    recipe_file = find_recipe(recipe_name)
-    recipe = read_sweep_recipe(recipe_file)
-    planned_runs(recipe, recipe_file.name, smoke=not smoke)  # an error there shows now, not one day
-    runs = planned_runs(
-        recipe, recipe_file.name, smoke=smoke, only=only, changes=changes, elsewhere=engine == "ray"
-    )
     name = f"{recipe.name}-smoke" if smoke else recipe.name
     if not dry_run:
         options.writable(out)
@@ -137,7 +154,9 @@ def sweep(
     try:
         with computing, Display(quiet or as_json) as display:
             display.begin(name, len(runs))
-            for outcome in run_sweep(runs, computing, out, threads=threads, log=log, look_only=dry_run):
+            for outcome in run_sweep(
+                runs, computing, out, threads=threads, log=log, look_only=dry_run, keep=keep
+            ):
                 outcomes.append(outcome)
                 state = f"{outcome.run.words}: {outcome.status}" + (
                     f" ({outcome.reason})" if outcome.reason else ""
@@ -159,8 +178,7 @@ def sweep(
         echo(f"tracebacks: {failures}", err=True)
     if interrupted:
         raise KeyboardInterrupt
-    if failed:
-        raise SystemExit(1)
+    return not failed
 
 
 def _engine(
@@ -174,8 +192,8 @@ def _engine(
 
         threads = threads or 1
         return RayEngine(do, address, workers, threads, gpus or 0.0), threads
-    from cl_cnaps.processes import usable_cores
     from cl_cnaps.sweeps.engines import LocalEngine
+    from cl_cnaps.torch_setup import usable_cores
 
     if workers is None:
         import torch
@@ -206,7 +224,7 @@ def _line(outcome: Outcome, headlines: Sequence[Headline]) -> dict[str, Any]:
         "run": outcome.run.words,
         "command": shlex.join(["cl-cnaps", outcome.run.verb, *outcome.run.arguments]),
         "status": outcome.status,
-        "record": None if outcome.place is None else outcome.place.as_posix(),
+        "record": None if outcome.path is None else outcome.path.as_posix(),
         "others": [record.path.as_posix() for record in outcome.others],
         "headlines": [asdict(headline) for headline in headlines],
         "seconds": outcome.seconds,
@@ -226,12 +244,12 @@ def _write_listing(
     listed = []
     for number, run in enumerate(runs):
         outcome = ended.get(number)
-        place = outcome.place if outcome else None
+        path = outcome.path if outcome else None
         listed.append(
             {
                 "command": shlex.join(["cl-cnaps", run.verb, *run.arguments]),
                 "status": outcome.status if outcome else "not run",
-                "record": None if place is None else place.relative_to(out),
+                "record": None if path is None else path.relative_to(out),
                 "others": []
                 if outcome is None
                 else [record.path.relative_to(out) for record in outcome.others],

@@ -138,7 +138,7 @@ def do(task: Task) -> Reply:
     """Find the records of a run, or make them."""
     import torch
 
-    from cl_cnaps.experiments.base import execute_all
+    from cl_cnaps.experiments.base import execute
     from cl_cnaps.torch_setup import set_up_torch
 
     start = time.perf_counter()
@@ -146,7 +146,8 @@ def do(task: Task) -> Reply:
     set_up_torch()
     given = parse(task.verb, task.arguments, task.verb)
     download = given.pop("download")
-    experiments = kind(task.verb).prepare(OPTIONS[task.verb](**given), download=download)
+    keep = None if task.keep is None else Path(task.keep)
+    experiments = kind(task.verb).prepare(OPTIONS[task.verb](**given), download=download, keep=keep)
     records = [experiment.record_path(Path()).as_posix() for experiment in experiments]
     left = [one for one, record in zip(experiments, records, strict=True) if record not in task.have]
     if not left or task.look_only:
@@ -155,7 +156,7 @@ def do(task: Task) -> Reply:
     # Experiments use several cores by processes of one thread each, to the same result; a stream by its threads.
     workers = task.threads if task.threads > 1 else 0
     with _command_line(task), tempfile.TemporaryDirectory(prefix="cl-cnaps-sweep-") as folder:
-        made = execute_all(left, Path(task.out or folder), resume=True, workers=workers)
+        made = execute(left, Path(task.out or folder), resume=True, workers=workers)
         sent: dict[str, Mapping[str, bytes]] = {}
         if task.out is None:
             for one in made:

@@ -12,7 +12,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.display import TrainingDisplay, echo, footer, terminal
-from cl_cnaps.experiments.options import MOST_SEED
+from cl_cnaps.experiments.options import SETTINGS
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
@@ -29,15 +29,9 @@ REAL_RECIPE = "simple-efficientnet-lite0"
 @click.argument("recipe_name", metavar="[RECIPE]", required=False)
 @options.resume_training
 @options.recipes_specs
-@click.option("--backbone-weights", metavar="FILE|random", help="Instead of the recipe's: a state dict.")
 @click.option("--start", metavar="NAME|FILE", help="Instead of the recipe's: weights to begin from.")
 @click.option("--tasks", type=click.IntRange(1, 10**9), help="Instead of the recipe's: tasks in all.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, MOST_SEED),
-    help="Instead of the recipe's: decides every random draw.",
-)
-@options.recipes_settings
+@options.recipes_options("backbone_weights", "seed", *SETTINGS, "refine_min", "refine_max")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, show_default=True,
               help="Processes that load tasks ahead; the tasks stay the same.")  # fmt: skip
 @options.device
@@ -130,7 +124,7 @@ def metatrain(
 
 def _drawn(folder: Path) -> list[Path]:
     """Draw the curves of a run; the PNG file of what was drawn."""
-    from cl_cnaps.report.plots.training import draw_training
+    from cl_cnaps.report.training import draw_training
 
     return [path for path in draw_training(folder) if path.suffix == ".png"]
 
@@ -198,11 +192,7 @@ def _not_adapting(sources: int) -> str:
     metavar="auto|random|FILE",
     help="Weights to begin from.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0, MOST_SEED),
-    help="Instead of the recipe's: decides every random draw.",
-)
+@options.recipes_options("seed")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, show_default=True,
               help="Processes that load batches ahead; the batches stay the same.")  # fmt: skip
 @options.device
@@ -276,8 +266,8 @@ def pretrain(
         ending = training.run()
     progress = training.progress
     if as_json:
-        said = {"ending": ending.value, "batches": progress.batches, "accuracy": progress.accuracy}
-        echo(json.dumps({**said, "seconds": round(progress.seconds, 1), "folder": str(folder)}))
+        result = {"ending": ending.value, "batches": progress.batches, "accuracy": progress.accuracy}
+        echo(json.dumps({**result, "seconds": round(progress.seconds, 1), "folder": str(folder)}))
     elif not quiet:
         echo(f"{ending.value} ({progress.batches:,} batches, {progress.seconds / 60:.1f} minutes)")
         if progress.accuracy is not None:

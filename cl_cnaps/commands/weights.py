@@ -26,7 +26,7 @@ def weights() -> None:
 @weights.command("list")
 @options.as_json
 def list_(as_json: bool) -> None:
-    """Show the weights that can be asked for by name: shipped with the package, then your own."""
+    """Show the weights that have a name: shipped with the package, then your own."""
     from cl_cnaps.models.weights import list_weights
     from cl_cnaps.paths import weights_root
 
@@ -67,7 +67,7 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--model",
     type=click.Choice(["simple", "transductive", "cnaps"]),
-    help="Refuse a checkpoint of any other model. Told from the file if not given.",
+    help="Refuse a checkpoint of any other model. By default any; the file shows which it is.",
 )
 @click.option("--name", help="Name to keep it under; by default the checkpoint's file name.")
 @click.option(
@@ -123,6 +123,7 @@ def _facts(file: WeightFile) -> dict[str, Any]:
         "backbone_included": file.has_backbone,
         "backbone_digest": file.backbone_digest,
         "backbone_weights": file.backbone_source,
+        **({"features_from": " ".join(file.features)} if file.features else {}),
         "backbone_pretraining": file.backbone_pretraining,
         "digest": file.digest,
         "training": training,
@@ -141,15 +142,15 @@ def _show(facts: Mapping[str, Any], indent: str = "") -> None:
 
 
 def _origin(file: WeightFile) -> str:
-    """Where weights come from and how well they did there, in a line."""
+    """Return where weights come from and how well they did there, in a line."""
     training = file.training
     if "imported_from" in training:
         return f"imported from {training['imported_from']}"
-    said = f"trained on {training['tasks']:,} tasks" if "tasks" in training else "trained"
+    how = f"trained on {training['tasks']:,} tasks" if "tasks" in training else "trained"
     validation = training.get("validation", {})
     means = [
         f"{kind} {100 * fmean(scores.values()):.1f}"
         for kind in ("own", "static", "swapped", "frozen")
         if (scores := (validation or {}).get(kind))
     ]
-    return f"{said}, validation {', '.join(means)}" if means else said
+    return f"{how}, validation {', '.join(means)}" if means else how

@@ -9,11 +9,11 @@ from itertools import groupby
 
 import numpy as np
 
-from cl_cnaps.continual.fscil import FSCIL, class_plan, listed_images, read_sessions
 from cl_cnaps.continual.planning import StreamConfig, default_shots, ordered, plan_tasks, task_sizes
 from cl_cnaps.continual.plans import ImageView, Permuted, Pool, Rotated, StreamPlan, plain_view
 from cl_cnaps.data import Source
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.names import BENCHMARKS as NAMES
 
 __all__ = [
     "BENCHMARKS",
@@ -63,6 +63,9 @@ MIXED: dict[str, tuple[str, ...]] = {
 MIXED_CLASSES = 5
 """Classes a task of mixed domains unless a number is given."""
 
+FSCIL = tuple(name for name in NAMES if name.startswith("fscil-"))
+"""Few-shot class-incremental streams, which `fscil` plans."""
+
 PUBLISHED_ORDER = 1993
 """Seed of the class order of nearly every published class-incremental table."""
 
@@ -82,7 +85,9 @@ def source_names(benchmark: str) -> tuple[str, ...]:
     if benchmark in DOMAINS:
         return ("mnist",)
     if benchmark in FSCIL:
-        return (FSCIL[benchmark].source,)
+        from cl_cnaps.continual import fscil
+
+        return (fscil.FSCIL[benchmark].source,)
     name = _short_cut(benchmark)[0]
     return (BENCHMARKS[name].source,) if name in BENCHMARKS else (name,)
 
@@ -111,7 +116,9 @@ def plan_stream(config: StreamConfig, *sources: Source) -> StreamPlan:
             raise BadInputError(f"the {what} is {value}; it must be in 0..{2**32 - 1}")
     kind = config.benchmark.partition(":")[0]
     if config.benchmark in FSCIL:
-        return _fscil(config, sources[0])
+        from cl_cnaps.continual.fscil import plan_fscil
+
+        return plan_fscil(config, sources[0])
     if config.lists is not None:
         raise BadInputError(f"--lists is for {', '.join(FSCIL)}; {config.benchmark} has no published lists")
     if config.benchmark in DOMAINS or kind == "domains":
@@ -147,53 +154,6 @@ def _split(config: StreamConfig, source: Source) -> StreamPlan:
     return plan_tasks(
         config, [(title, [pools[one] for one in group], plain_view) for title, group in groups], usual
     )
-
-
-def _fscil(config: StreamConfig, source: Source) -> StreamPlan:
-    info = FSCIL[config.benchmark]
-    for name in ("classes_per_task", "base_classes", "class_order", "shuffle_classes", "repeat"):
-        if getattr(config, name) != getattr(StreamConfig, name):
-            option = f"--{name.replace('_', '-')}"
-            raise BadInputError(f"{config.benchmark} has its own sessions: leave {option} out")
-    splits = {name: split for split in source.splits for name in source.classes(split)}
-    separate = set(source.splits) >= {"train", "test"} and source.classes("train") == source.classes("test")
-    sessions = [] if config.lists is None else read_sessions(config.lists, info)
-    groups = class_plan(source.classes("train") if separate else tuple(splits), info, sessions)
-    support = {name: "train" if separate else splits[name] for name in splits}
-    notes: list[str] = []
-    listed: dict[str, tuple[int, ...]] = {}
-    missing: list[tuple[int, str]] = []
-    for session, classes in zip(sessions, groups[1:], strict=bool(sessions)):
-        found = listed_images(session, classes, source, support, info.shots)
-        if not isinstance(found, str):
-            listed.update(found)
-            continue
-        if getattr(source, "complete", None):
-            raise BadInputError(
-                f"the image list of session {session.number} names the image {found}, which {source.name} does not have"
-            )
-        missing.append((session.number, found))
-    if missing:
-        numbers = ", ".join(str(number) for number, _ in missing)
-        notes.append(
-            f"sessions {numbers}: listed images are not there, such as {missing[0][1]}; a seeded draw stands in"
-        )
-    if not sessions:
-        notes.append("no image lists: the images of novel sessions are a seeded draw")
-    if listed and config.shots not in (None, info.shots):
-        raise BadInputError(f"the image lists have {info.shots} shots: leave --shots out, or --lists")
-
-    def pool(name: str) -> Pool:
-        query = "test" if separate else splits[name]
-        return Pool(name, source, name, support[name], query, listed.get(name, ()))
-
-    config = replace(config, base_shots="all" if config.base_shots is None else config.base_shots)
-    titles = ["base", *(f"session {number}" for number in range(2, len(groups) + 1))]
-    tasks = [
-        (title, [pool(name) for name in group], plain_view)
-        for title, group in zip(titles, groups, strict=True)
-    ]
-    return plan_tasks(config, tasks, info.shots, tuple(notes))
 
 
 def _domains(config: StreamConfig, sources: Sequence[Source]) -> StreamPlan:

@@ -7,20 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from cl_cnaps.continual.batches import PLAIN, as_images, by_task
-from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
-from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory, in_order
+from cl_cnaps.continual.memory import (
+    ClassGroup,
+    ClassKey,
+    ClassMemory,
+    EncodingName,
+    StreamEncoding,
+    in_order,
+)
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
-from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, Shortlist, concatenate, estimate, support_statistics
+from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, concatenate, estimate, support_statistics
 from cl_cnaps.models.adaptation import LinearHead
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.film import FoldedNetwork
+
+if TYPE_CHECKING:
+    from cl_cnaps.gaussian.shortlist import Candidates, Shortlist
 
 ClassIds = Literal["auto", "shared", "per-task"]
 Covariance = Literal["task", "seen"]
@@ -42,7 +51,7 @@ class ContinualConfig:
     tasks matters. task: the classes that came with class k (the paper's equations). On streams of validation classes
     seen is better at 5 and 20 shots, and level at 80."""
     memory_rank: int | None = None
-    """Most directions that are kept of a class's scatter, the rest as a multiple of the identity; None: all."""
+    """Most directions that are kept of a class's scatter, the rest shared by all classes; None: all."""
     shortlist: int | None = None
     """Classes that are scored exactly for a query, those with the nearest means; None: all."""
 
@@ -167,10 +176,9 @@ class ContinualCnaps(nn.Module):
 
     def _group(self, keys: tuple[ClassKey, ...], features_ND: Tensor, position_N: Tensor) -> ClassGroup:
         statistics = support_statistics(features_ND, position_N, len(keys))
-        gaussians = self.model.estimate(statistics)
         if self.pools_covariance:  # they are estimated when they are needed, from all classes seen by then
-            gaussians = estimate(statistics).without_covariances()
-            return ClassGroup(keys, gaussians, statistics)
+            return ClassGroup(keys, estimate(statistics).without_covariances(), statistics)
+        gaussians = self.model.estimate(statistics)
         if isinstance(self.model, Cnaps) or self.model.config.rule in MEANS_ALONE:
             gaussians = gaussians.without_covariances()
         return ClassGroup(keys, gaussians, statistics if self.transductive else None)
@@ -195,12 +203,11 @@ class ContinualCnaps(nn.Module):
         """Logits Q x K of some classes with the covariance of all classes seen, before any refinement."""
         every = self.memory.keys
         if self.config.shortlist is not None and len(keys) == len(every) > self.config.shortlist:
-            return in_order([(every, self._shortlisted.logits(features_QD))], keys)
+            found = self._shortlisted.logits(features_QD)
+            return found if keys is every else in_order([(every, found)], keys)
         parts = (tuple(keys[i : i + _CLASSES_AT_ONCE]) for i in range(0, len(keys), _CLASSES_AT_ONCE))
-        return torch.cat(
-            [self.group_logits(ClassGroup(part, self.gaussians(part), None), features_QD) for part in parts],
-            dim=1,
-        )
+        groups = (ClassGroup(part, self.gaussians(part), None) for part in parts)
+        return torch.cat([self.group_logits(group, features_QD) for group in groups], dim=1)
 
     def gaussians(self, keys: Sequence[ClassKey]) -> Gaussians:
         """Class Gaussians in the order given, before any refinement."""
@@ -221,9 +228,21 @@ class ContinualCnaps(nn.Module):
         groups = self.memory.groups_of(keys)
         return in_order([(group.keys, self.group_logits(group, features_QD)) for group in groups], keys)
 
+    @torch.no_grad()
+    def nearest(self, features_QD: Tensor) -> Candidates:
+        """The classes on the shortlist of each query, as positions in `memory.keys`, and their logits.
+
+        For very many classes, where `stored_logits` would be a large matrix.
+        """
+        if self.config.shortlist is None or not self.memory.keys:
+            raise BadInputError("there is no shortlist: it needs the setting shortlist, and classes")
+        return self._shortlisted.nearest(features_QD)
+
     @property
     def _shortlisted(self) -> Shortlist:
         """All classes, made ready for queries; made again when classes have been learned."""
+        from cl_cnaps.gaussian.shortlist import Shortlist  # for very many classes alone
+
         assert self.config.shortlist is not None
         if self._shortlist is None or self._shortlist[0] is not self.memory:
             parts = [group.statistics for group in self.memory.groups if group.statistics is not None]
@@ -235,12 +254,7 @@ class ContinualCnaps(nn.Module):
 
     @torch.no_grad()
     def logits(
-        self,
-        features_QD: Tensor,
-        keys: Sequence[ClassKey],
-        stored_QK: Tensor | None = None,
-        *,
-        covered: bool,
+        self, features_QD: Tensor, keys: Sequence[ClassKey], stored_QK: Tensor | None = None, *, covered: bool
     ) -> Tensor:
         """Logits Q x K of the classes that compete, refined on these queries if the model does so.
 
@@ -341,24 +355,20 @@ class ContinualCnaps(nn.Module):
     def set_extra_state(self, state: Any) -> None:
         """Take over what another model learned with the same settings."""
         # What is kept of a class depends on the variant and the metric; states from before them name neither.
-        model = self.model.config
-        saved = (
-            state["model"],
-            state.get("variant", "plain"),
-            state.get("metric", model.metric),
-            state["encoding"]["kind"],
-            state["class_ids"],
-            state["covariance"],
-            state.get("memory_rank") or "all",
-        )
-        own = (
-            self.model.name,
-            model.variant,
-            model.metric,
-            self.config.encoding,
-            state["class_ids"] if self.config.class_ids == "auto" else self.config.class_ids,
-            self.config.covariance,
-            self.config.memory_rank or "all",
+        this = self.get_extra_state()
+        if self.config.class_ids == "auto":
+            this["class_ids"] = state["class_ids"]
+        saved, own = (
+            (
+                one["model"],
+                one.get("variant", "plain"),
+                one.get("metric", this["metric"]),
+                one["encoding"]["kind"],
+                one["class_ids"],
+                one["covariance"],
+                one.get("memory_rank") or "all",
+            )
+            for one in (state, this)
         )
         if saved != own:
             says = (
@@ -368,11 +378,8 @@ class ContinualCnaps(nn.Module):
             raise ClCnapsError(f"the saved state is of {says.format(*saved)}; this is {says.format(*own)}")
         device, dtype = self.model.device, self.model.dtype
         value = state["encoding"]["value"]
-        self.encoding = StreamEncoding(
-            self.config.encoding,
-            state["encoding"]["tasks"],
-            None if value is None else value.to(device, dtype),
-        )
+        moved = None if value is None else value.to(device, dtype)
+        self.encoding = StreamEncoding(self.config.encoding, state["encoding"]["tasks"], moved)
         self.memory = ClassMemory.from_state(state["memory"], device, dtype)
         self.classes_of_task = {
             int(task): tuple(ClassKey(*key) for key in keys)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cl_cnaps.continual.planning import StreamConfig, plan_tasks
+from cl_cnaps.continual.plans import Pool, StreamPlan, plain_view
 from cl_cnaps.data import Source
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.paths import read_text
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,66 @@ class Session:
         return tuple(dict.fromkeys(name for name, _ in self.images if name is not None))
 
 
+def plan_fscil(config: StreamConfig, source: Source) -> StreamPlan:
+    """Plan the sessions of a benchmark: its published image lists, or a seeded draw where there are none."""
+    info = FSCIL[config.benchmark]
+    for name in ("classes_per_task", "base_classes", "class_order", "shuffle_classes", "repeat"):
+        if getattr(config, name) != getattr(StreamConfig, name):
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"{config.benchmark} has its own sessions: leave {option} out")
+    splits = {name: split for split in source.splits for name in source.classes(split)}
+    separate = set(source.splits) >= {"train", "test"} and source.classes("train") == source.classes("test")
+    sessions = [] if config.lists is None else read_sessions(config.lists, info)
+    groups = class_plan(source.classes("train") if separate else tuple(splits), info, sessions)
+    support = {name: "train" if separate else splits[name] for name in splits}
+    notes: list[str] = []
+    listed: dict[str, tuple[int, ...]] = {}
+    missing: list[tuple[int, str]] = []
+    for session, classes in zip(sessions, groups[1:], strict=bool(sessions)):
+        found = listed_images(session, classes, source, support, info.shots)
+        if not isinstance(found, str):
+            listed.update(found)
+            continue
+        if getattr(source, "complete", None):
+            raise BadInputError(
+                f"the image list of session {session.number} names the image {found}, which {source.name} does not have"
+            )
+        missing.append((session.number, found))
+    if missing:
+        numbers = ", ".join(str(number) for number, _ in missing)
+        notes.append(
+            f"sessions {numbers}: listed images are not there, such as {missing[0][1]}; a seeded draw stands in"
+        )
+    if not sessions:
+        notes.append("no image lists: the images of novel sessions are a seeded draw")
+    if listed and config.shots not in (None, info.shots):
+        raise BadInputError(f"the image lists have {info.shots} shots: leave --shots out, or --lists")
+
+    def pool(name: str) -> Pool:
+        query = "test" if separate else splits[name]
+        return Pool(name, source, name, support[name], query, listed.get(name, ()))
+
+    config = replace(config, base_shots="all" if config.base_shots is None else config.base_shots)
+    titles = ["base", *(f"session {number}" for number in range(2, len(groups) + 1))]
+    tasks = [
+        (title, [pool(name) for name in group], plain_view)
+        for title, group in zip(titles, groups, strict=True)
+    ]
+    return plan_tasks(config, tasks, info.shots, tuple(notes))
+
+
 def read_sessions(folder: Path, info: FscilInfo) -> list[Session]:
     """Read the lists of all novel sessions from `folder`, or from the benchmark's own folder in it."""
     root = folder / info.lists if (folder / info.lists).is_dir() else folder
     sessions = []
     for number in range(2, 2 + info.sessions):
         path = root / f"session_{number}.txt"
-        try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
+        if not path.exists():
             raise MissingDataError(
                 f"the image list {path} cannot be read; --lists needs session_2.txt to session_"
                 f"{1 + info.sessions}.txt, in it or in its folder {info.lists}"
-            ) from error
+            )
+        lines = [line.strip() for line in read_text(path).splitlines()]
         images = tuple(_image(line) for line in lines if line)
         if len(images) != info.ways * info.shots:
             raise BadInputError(
@@ -105,16 +155,16 @@ def listed_images(
     if not isinstance(source, CountedSource):
         return session.images[0][1]
     wanted: dict[str, list[str]] = {name: [] for name in classes}
-    places: dict[tuple[str, str], int] = {}
+    indices: dict[tuple[str, str], int] = {}
     for name in classes:
         for index in range(source.count(splits[name], name)):
-            places[name, _stem(source.where(splits[name], name, index))] = index
+            indices[name, _stem(source.where(splits[name], name, index))] = index
     for folder, image in session.images:
-        owners = [name for name in ([folder] if folder else classes) if (name, image) in places]
+        owners = [name for name in ([folder] if folder else classes) if (name, image) in indices]
         if len(owners) != 1 or owners[0] is None:
             return image
         wanted[owners[0]].append(image)
-    found = {name: tuple(places[name, image] for image in images) for name, images in wanted.items()}
+    found = {name: tuple(indices[name, image] for image in images) for name, images in wanted.items()}
     for name, numbers in found.items():
         if len(set(numbers)) != shots:
             raise BadInputError(
@@ -133,4 +183,4 @@ def _stem(path: str) -> str:
     """The name of an image: of its file, without suffix, or its number without leading zeros."""
     last = re.split(r"[/\\ ]", path)[-1]
     stem = re.sub(r"\.[A-Za-z]+$", "", last)
-    return str(int(stem)) if stem.isdecimal() else stem
+    return stem.lstrip("0") or "0" if stem.isdecimal() else stem

@@ -1,11 +1,14 @@
-"""What is kept of the classes seen so far: counts, means and factored covariances, never images.
+"""What is kept of a stream: the task encoding, and of its classes counts, means and factored covariances, never images.
 
-The memory is a value: learning returns a new one, so evaluating cannot change it.
+Both are values: learning returns a new one, so evaluating cannot change it.
+
+How the task encoding d^t moves along a stream (Section "Continual Learning") is one small function of d^(t-1), of what
+task t by itself is encoded as, and of t. `encoding` adds one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +17,17 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.gaussian import Gaussians, Scatter, Statistics, at_most_width, combine, concatenate, join, merge
+from cl_cnaps.gaussian import (
+    Gaussians,
+    Scatter,
+    Statistics,
+    at_most_width,
+    combine,
+    concatenate,
+    join,
+    merge,
+    summed_rows,
+)
 
 _JOINED = 4096
 """Most classes of a group that small groups are joined to."""
@@ -45,20 +58,24 @@ class ClassGroup:
             None if self.statistics is None else self.statistics.select(chosen),
         )
 
-    def merged(self, new: ClassGroup, rank: int | None = None) -> ClassGroup:
-        """Stored and new parameters of the same classes, averaged by count."""
+    def merged(self, new: ClassGroup, rank: int | None = None) -> tuple[ClassGroup, Tensor | None]:
+        """Stored and new parameters of the same classes, averaged by count, as `compressed` returns them."""
         statistics = None
         if self.statistics is not None and new.statistics is not None:
             statistics = combine(self.statistics, new.statistics)
         return ClassGroup(self.keys, merge(self.gaussians, new.gaussians), statistics).compressed(rank)
 
-    def compressed(self, rank: int | None) -> ClassGroup:
-        """The same classes as they are stored; `rank` is the most directions that are kept of a scatter."""
-        return ClassGroup(
-            self.keys,
-            self.gaussians.compressed(rank),
-            None if self.statistics is None else self.statistics.compressed(rank),
-        )
+    def compressed(self, rank: int | None) -> tuple[ClassGroup, Tensor | None]:
+        """The same classes as they are stored, and rows of what was left out of the statistics' scatters.
+
+        `rank` is the most directions that are kept of a scatter.
+        """
+        gaussians, statistics, left_RD = self.gaussians.compressed(rank), self.statistics, None
+        if statistics is not None and (rank is None or rank >= statistics.width):
+            statistics = statistics.compressed()
+        elif statistics is not None and rank is not None:
+            statistics, left_RD = statistics.reduced(rank)
+        return ClassGroup(self.keys, gaussians, statistics), left_RD
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +87,8 @@ class ClassMemory:
     """At most D rows whose Gram is the sum of all classes' scatters; None where it is not kept."""
     rank: int | None = None
     """Most directions that are kept of the scatter of a class; None: all."""
+    left_RD: Tensor | None = None
+    """At most D rows whose Gram is the sum of what was left out of the classes' scatters; None where nothing was."""
 
     @cached_property
     def keys(self) -> tuple[ClassKey, ...]:
@@ -90,7 +109,8 @@ class ClassMemory:
         if len(set(new.keys)) != len(new.keys):
             raise BadInputError("a class occurs twice among the classes of one task")
         within_RD = self._within_after(new) if pool else None
-        new = new.compressed(self.rank)
+        new, left_RD = new.compressed(self.rank)
+        left = [self.left_RD, left_RD]
         position = {key: i for i, key in enumerate(new.keys)}
         groups = []
         for group in self.groups:
@@ -102,14 +122,18 @@ class ClassMemory:
             if rest:
                 groups.append(group.select(rest))
             old = group.select(again)
-            groups.append(old.merged(new.select([position[key] for key in old.keys]), self.rank))
+            both, left_RD = old.merged(new.select([position[key] for key in old.keys]), self.rank)
+            groups.append(both)
+            left.append(left_RD)
         known = set(self.keys)
         fresh = [i for i, key in enumerate(new.keys) if key not in known]
         if fresh:
             groups.append(new if len(fresh) == len(new.keys) else new.select(fresh))
         if pool and self.rank is not None:  # no class depends on its group: keep few groups
             groups = _joined(groups)
-        return ClassMemory(tuple(groups), within_RD, self.rank)
+        rows = [part for part in left if part is not None] if pool else []
+        left_RD = at_most_width(torch.cat(rows)) if rows else None
+        return ClassMemory(tuple(groups), within_RD, self.rank, left_RD)
 
     def without(self, key: ClassKey) -> ClassMemory:
         """The memory as if a class had never been learned.
@@ -126,7 +150,7 @@ class ClassMemory:
         if within_RD is not None and self.rank is None:
             rows = [group.statistics.rows_RD for group in groups if group.statistics is not None]
             within_RD = at_most_width(torch.cat(rows))
-        return ClassMemory(tuple(groups), within_RD, self.rank)
+        return replace(self, groups=tuple(groups), within_RD=within_RD)
 
     def _within_after(self, new: ClassGroup) -> Tensor:
         """Rows of the summed scatter of all classes once `new` has been learned."""
@@ -148,16 +172,16 @@ class ClassMemory:
         """The scatter of all images seen: within the classes, and between them."""
         if self.within_RD is None:
             raise BadInputError("this memory keeps no statistics, which the covariance of all classes needs")
-        counts_K = torch.cat([group.gaussians.counts_K for group in self.groups])
-        means_KD = torch.cat([group.gaussians.means_KD for group in self.groups])
-        total = counts_K.sum()
-        between_KD = counts_K.sqrt()[:, None] * (means_KD - (counts_K / total) @ means_KD)
+        classes = [group.gaussians for group in self.groups]
+        total = torch.cat([one.counts_K for one in classes]).sum()
+        mean_D = torch.stack([(one.counts_K / total) @ one.means_KD for one in classes]).sum(dim=0)
+        between = (one.counts_K.sqrt()[:, None] * (one.means_KD - mean_D) for one in classes)
+        rows_RD = summed_rows(self.within_RD, between)
         floors = [group.statistics.floor_K for group in self.groups if group.statistics is not None]
         reduced = [floor.sum() for floor in floors if floor is not None]
-        rows_RD = at_most_width(torch.cat([self.within_RD, between_KD]))
         if not reduced:
             return Scatter(rows_RD, total)
-        return Scatter(rows_RD, total, torch.stack(reduced).sum(), self.within_RD)
+        return Scatter(rows_RD, total, torch.stack(reduced).sum(), self.left_RD)
 
     def statistics(self, keys: Sequence[ClassKey]) -> Statistics:
         """Support statistics of some classes side by side, in the order given."""
@@ -182,7 +206,7 @@ class ClassMemory:
 
     def nbytes(self) -> int:
         """Memory taken; what groups share, or a group holds twice, is counted once."""
-        held: list[Any] = [self.within_RD]
+        held: list[Any] = [self.within_RD, self.left_RD]
         for group in self.groups:
             for part in (group.gaussians, group.statistics):
                 values = [] if part is None else [getattr(part, one.name) for one in fields(part)]
@@ -202,7 +226,7 @@ class ClassMemory:
             }
             for group in self.groups
         ]
-        return {"groups": groups, "within": self.within_RD, "rank": self.rank}
+        return {"groups": groups, "within": self.within_RD, "rank": self.rank, "left": self.left_RD}
 
     @staticmethod
     def from_state(
@@ -226,7 +250,8 @@ class ClassMemory:
                     ),
                 )
             )
-        return ClassMemory(tuple(groups), _moved(state["within"], device, dtype), state.get("rank"))
+        within_RD, left_RD = (_moved(state.get(name), device, dtype) for name in ("within", "left"))
+        return ClassMemory(tuple(groups), within_RD, state.get("rank"), left_RD)
 
 
 def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:
@@ -270,3 +295,78 @@ def in_order(parts: Sequence[tuple[Sequence[ClassKey], Tensor]], keys: Sequence[
     if missing:
         raise BadInputError(f"classes that were never learned: {missing}")
     return torch.cat([part for _, part in parts], dim=1)[:, [column[key] for key in keys]]
+
+
+EncodingName = str
+"""A name in `ENCODINGS`."""
+
+EncodingRule = Callable[[Tensor, Tensor, int], Tensor]
+"""d^t of d^(t-1), the encoding of task t by itself, and t = 2, 3, ...; d^1 is that of the first task by itself."""
+
+ENCODINGS: dict[EncodingName, EncodingRule] = {}
+
+
+def encoding(name: EncodingName) -> Callable[[EncodingRule], EncodingRule]:
+    """Register a rule under a name, for strategies and the command line."""
+
+    def register(rule: EncodingRule) -> EncodingRule:
+        if name in ENCODINGS:
+            raise BadInputError(f"there is an encoding called {name!r} already")
+        ENCODINGS[name] = rule
+        return rule
+
+    return register
+
+
+@encoding("moving")
+def moving(_before: Tensor, own: Tensor, _t: int) -> Tensor:
+    """That of the latest task."""
+    return own
+
+
+@encoding("first")
+def first(before: Tensor, _own: Tensor, _t: int) -> Tensor:
+    """That of the first task for ever."""
+    return before
+
+
+@encoding("averaging")
+def averaging(before: Tensor, own: Tensor, t: int) -> Tensor:
+    """The mean over all tasks so far."""
+    return own / t + before * ((t - 1) / t)
+
+
+@dataclass(frozen=True)
+class StreamEncoding:
+    """d^t and how many tasks went into it; `observe` gives the next one and leaves this one alone."""
+
+    kind: EncodingName
+    tasks: int = 0
+    value: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ENCODINGS:
+            raise BadInputError(f"unknown encoding {self.kind!r}; there are {', '.join(ENCODINGS)}")
+
+    @property
+    def settled(self) -> bool:
+        """Whether no later task can change it, so that later tasks need not be encoded."""
+        return self.kind == "first" and self.tasks > 0
+
+    def observe(self, own: Tensor | None) -> StreamEncoding:
+        """The encoding after one more task, whose own encoding is given (None where features are frozen)."""
+        tasks = self.tasks + 1
+        if self.settled:
+            return replace(self, tasks=tasks)
+        if own is None or self.value is None:
+            return replace(self, tasks=tasks, value=own)
+        value = ENCODINGS[self.kind](self.value, own, tasks)
+        if value.shape != own.shape:
+            raise BadInputError(
+                f"the encoding {self.kind!r} must give a vector of {own.numel()} numbers, not {tuple(value.shape)}"
+            )
+        return replace(self, tasks=tasks, value=value)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, for a state dict."""
+        return {"kind": self.kind, "tasks": self.tasks, "value": self.value}

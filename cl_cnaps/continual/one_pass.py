@@ -18,7 +18,7 @@ from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from cl_cnaps.continual.batches import plain_loader
+from cl_cnaps.continual.batches import joined_images, normalisation_of, plain_loader
 from cl_cnaps.continual.stream import Stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.loading import resolve_device
@@ -65,6 +65,9 @@ WITHOUT_EFFECT: dict[str, str] = {
 
 class OnePassStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche has no types
     """Subclasses define how an experience is learned; Avalanche's loop, plugins and loggers do the rest."""
+
+    model: Any
+    """A module with a `normalisation`: that of the images which the benchmark gives, for the module to undo."""
 
     image_size: int | None = None
     """Side of images that have to be resized to be stacked; None: Avalanche's own collating."""
@@ -123,11 +126,19 @@ class OnePassStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche ha
 
     def make_train_dataloader(self, **loader: Any) -> None:
         """Give every image once, in order: Avalanche's balanced loader repeats images of smaller tasks."""
-        self.dataloader = plain_loader(self.adapted_dataset, self.train_mb_size, loader, self.image_size)
+        self._load(self.train_mb_size, loader)
 
     def make_eval_dataloader(self, **loader: Any) -> None:
         """Give every image once, in order."""
-        self.dataloader = plain_loader(self.adapted_dataset, self.eval_mb_size, loader, self.image_size)
+        self._load(self.eval_mb_size, loader)
+
+    def _load(self, batch_size: int, loader: dict[str, Any]) -> None:
+        self.dataloader = plain_loader(self.adapted_dataset, batch_size, loader, self.image_size)
+        self.model.normalisation = normalisation_of(self.adapted_dataset)
+
+    def joined(self, batches: Sequence[Any]) -> Tensor:
+        """Return the images of the current experience as uint8 N x 3 x H x W; features as they are."""
+        return joined_images(batches, self.model.normalisation, self.image_size)
 
     def training_epoch(self, **kwargs: Any) -> None:
         """Learn the experience as a whole, then show plugins its batches with the model's answers."""

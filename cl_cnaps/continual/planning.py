@@ -11,6 +11,7 @@ import numpy as np
 
 from cl_cnaps.continual.plans import ImageView, PlannedClass, PlannedTask, Pool, StreamPlan
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.paths import read_text, user_path
 
 Shots = int | Literal["all"]
 """Labelled images a class: a number, or every image that is there."""
@@ -166,17 +167,17 @@ def read_class_order(text: str) -> tuple[str, ...] | int:
         if not rest.isdecimal() or len(rest) > 10 or int(rest) >= 2**32:
             raise BadInputError(f"the class order {text!r} needs a seed in 0..{2**32 - 1}, as in seed:1993")
         return int(rest)
-    path = Path(text).expanduser()
+    path = user_path(text)
     if "," not in text and path.is_file():
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInputError(f"the class order in {path} cannot be read: {error}") from error
-        names = tuple(line.strip() for line in lines if line.strip())
+        names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
         if not names:
             raise BadInputError(f"the class order in {path} is empty; write one class a line")
         return names
     return tuple(part.strip() for part in text.split(","))
+
+
+def _is_below(text: str, limit: int) -> bool:
+    return text.isdecimal() and len(text) < 10 and int(text) < limit  # of thousands of digits `int` raises
 
 
 def ordered(
@@ -195,7 +196,7 @@ def ordered(
         classes = legacy_order(classes, order)
     elif order is not None:
         known = set(available)
-        if not known & set(order) and all(name.isdecimal() and int(name) < len(classes) for name in order):
+        if not known & set(order) and all(_is_below(name, len(classes)) for name in order):
             order = tuple(classes[int(name)] for name in order)
         unknown = [name for name in order if name not in known]
         if unknown:

@@ -146,8 +146,12 @@ class StreamPlan:
 
     @property
     def shots(self) -> int | str:
-        """Support images a class: a number where all classes have as many, else `from-to`."""
-        return _span([one.shots for task in self.tasks for one in task.classes])
+        """Support images a class: one number; `60, then 5` where those of the base task differ; else `from-to`."""
+        every = [one.shots for task in self.tasks for one in task.classes]
+        base = len(self.tasks[0].classes)
+        if len(set(every[base:])) == 1 and set(every[:base]) != set(every[base:]):
+            return f"{_span(every[:base])}, then {every[-1]}"
+        return _span(every)
 
     @property
     def queries(self) -> int | str:

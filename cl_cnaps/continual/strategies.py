@@ -29,8 +29,8 @@ from cl_cnaps.continual.continual_cnaps import (
     ContinualConfig,
     Covariance,
 )
-from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import Evaluator, QueryScope, QuerySet
+from cl_cnaps.continual.memory import EncodingName
 from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
@@ -81,8 +81,8 @@ class CnapsStrategy(OnePassStrategy):
                 experience), or auto: as the benchmark was made.
             covariance: task (each class keeps the covariance that its own task gave it, as in the paper) or seen (of
                 all classes seen so far: neither order nor split into tasks matters).
-            memory_rank: most directions that are kept of a class's scatter, the rest as a multiple of the identity;
-                all if not given.
+            memory_rank: most directions that are kept of a class's scatter, the rest shared by all classes; all if not
+                given.
             shortlist: classes that are scored exactly for a query, those with the nearest means; all if not given.
             query_scope: transductive, single head: refine on each experience alone, or on all experiences learned
                 so far that are evaluated together. The multi head always refines on the experience, whose classes
@@ -127,31 +127,18 @@ class CnapsStrategy(OnePassStrategy):
 
     # Reading experiences.
 
-    def make_train_dataloader(self, **loader: Any) -> None:
-        """Give every image once, in order."""
-        super().make_train_dataloader(**loader)
-        self.model.normalisation = normalisation_of(self.adapted_dataset)
-
-    def make_eval_dataloader(self, **loader: Any) -> None:
-        """Give every image once, in order."""
-        super().make_eval_dataloader(**loader)
-        self.model.normalisation = normalisation_of(self.adapted_dataset)
-
     def _images_of(self, experience: Any) -> Tensor:
         """All images of an experience in their evaluation form; labels are not looked at."""
         dataset = experience.dataset.eval()
         batches = list(plain_loader(dataset, self.eval_mb_size, {}, self.image_size))
         if not batches:
             raise BadInputError(f"experience {experience.current_experience} has no images")
-        assert self.image_size is not None
         return joined_images(batches, normalisation_of(dataset), self.image_size)
 
     def _read(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
         """Images, labels and task labels of the current experience."""
-        assert self.image_size is not None
-        images = joined_images(batches, self.model.normalisation, self.image_size)
         labels = torch.cat([batch[1] for batch in batches])
-        return images, labels, self._tasks(batches)
+        return self.joined(batches), labels, self._tasks(batches)
 
     def _tasks(self, batches: Sequence[Any]) -> Tensor:
         """The task label of every image; the experience's number where tasks matter and there are no labels."""

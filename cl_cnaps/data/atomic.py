@@ -24,7 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.errors import BadInputError, ClCnapsError
 
 _PARTIAL = re.compile(r"\..+?\.(?:(?P<machine>[0-9a-f]{6})-(?P<process>\d+)-)?[0-9a-f]{8,12}\.partial")
 _FOREIGN_SECONDS = 86400.0
@@ -48,11 +48,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 def partial_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a name beside `path` to write to; moved to `path` if the block ends well, else removed.
 
-    Readers see the old file or the new one. A `durable` file is on the disk when it gets its name.
+    Readers see the old file or the new one. A `durable` file is on the disk when it gets its name. A folder, pipe or
+    device is not replaced: the superuser could, and the system would have lost it.
     """
     partial = _beside(path.parent, path.name)
     try:
         with naming(path):
+            if path.exists() and not path.is_file():
+                raise BadInputError(f"{path} is a folder, pipe or device: choose another name")
             yield partial
             if durable:
                 sync(partial)

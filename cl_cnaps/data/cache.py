@@ -61,9 +61,13 @@ def digests_folder() -> Path:
     return cache_root() / "digests"
 
 
+def index_folder() -> Path:
+    """Where indexes of long record files are kept."""
+    return cache_root() / "record-indexes"
+
+
 _FORM = "cl-cnaps rows 1"
 _HEADER = 1024  # bytes, so that rows begin at the same offset in every file
-_log = logging.getLogger(__name__)
 
 
 class DamagedRowsError(Exception):

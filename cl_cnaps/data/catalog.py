@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from cl_cnaps.data import glyphs
+from dataclasses import dataclass
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -64,33 +62,42 @@ class KnownSet:
     inverted_in_records: bool = False
     """Whether Meta-Dataset turns black into white in its records."""
 
-    aliases: tuple[str, ...] = field(default=())
+    aliases: tuple[str, ...] = ()
+    torchvision_folder: str = ""
+    """Where torchvision keeps it in the data root, where that is not a folder per class."""
+
+    fetchable: bool = False
+    """Whether `data fetch` can download it (`fetch.DOWNLOADS`)."""
 
 
 _SETS = (
     KnownSet(
         "mnist", "MNIST handwritten digits", ("mnist",), {"train": (10, 60_000), "test": (10, 10_000)},
-        order=DIGITS, grey=True, record_split="test",
+        order=DIGITS, grey=True, record_split="test", torchvision_folder="MNIST/raw", fetchable=True,
     ),
     KnownSet(
         "fashion-mnist", "Fashion-MNIST garments", ("fashion_mnist", "fashion-mnist"),
         {"train": (10, 60_000), "test": (10, 10_000)}, order=GARMENTS, grey=True, record_split="test",
+        torchvision_folder="FashionMNIST/raw", fetchable=True,
     ),
     KnownSet(
         "cifar10", "CIFAR-10", ("cifar10", "cifar-10"), {"train": (10, 50_000), "test": (10, 10_000)},
         order=CIFAR10, record_split="test", aliases=("cifar-10",),
+        torchvision_folder="cifar-10-batches-py", fetchable=True,
     ),
     KnownSet(
         "cifar100", "CIFAR-100", ("cifar100", "cifar-100"), {"train": (100, 50_000), "test": (100, 10_000)},
         order=CIFAR100, record_split="test", aliases=("cifar-100",),
+        torchvision_folder="cifar-100-python", fetchable=True,
     ),
     KnownSet(
         "omniglot", "Omniglot characters", ("omniglot", "omniglot-py"),
         {"background": (964, 19_280), "evaluation": (659, 13_180)},
-        grey=True, spec="omniglot", inverted_in_records=True,
+        grey=True, spec="omniglot", inverted_in_records=True, fetchable=True,
     ),
     KnownSet(
-        "glyphs", "characters drawn with matplotlib's fonts", (), glyphs.published(), grey=True,
+        "glyphs", "characters drawn with matplotlib's fonts", (),
+        {"train": (997, 31_904), "val": (174, 5_568), "test": (109, 3_488)}, grey=True,
     ),
     KnownSet(
         "mini-imagenet", "mini-ImageNet", ("mini_imagenet", "mini-imagenet", "miniImageNet"),
@@ -113,7 +120,7 @@ _SETS = (
         {"all": (200, 11_788)}, spec="cu_birds",
         aliases=("cu-birds",),
     ),
-    KnownSet("dtd", "Describable Textures", ("dtd",), {"all": (47, 5_640)}, spec="dtd"),
+    KnownSet("dtd", "Describable Textures", ("dtd",), {"all": (47, 5_640)}, spec="dtd", fetchable=True),
     KnownSet(
         "quickdraw", "Quick, Draw! bitmaps", ("quickdraw",),
         {"all": (345, 50_426_266)}, grey=True, spec="quickdraw",
@@ -121,12 +128,13 @@ _SETS = (
     KnownSet("fungi", "FGVCx Fungi", ("fungi",), {"all": (1_394, 89_760)}, spec="fungi"),
     KnownSet(
         "vgg_flower", "Oxford Flowers 102", ("vgg_flower",), {"all": (102, 8_189)}, spec="vgg_flower",
-        aliases=("vgg-flower", "flowers102"),
+        aliases=("vgg-flower", "flowers102"), torchvision_folder="flowers-102", fetchable=True,
     ),
     KnownSet(
         "traffic_sign", "German Traffic Signs (GTSRB)", ("traffic_sign",),
         {"train": (43, 39_209), "test": (43, 12_630)},
         spec="traffic_sign", record_split="train", aliases=("traffic-sign", "gtsrb"),
+        torchvision_folder="gtsrb", fetchable=True,
     ),
     KnownSet("mscoco", "MS COCO objects", ("mscoco",), {"all": (80, 860_001)}, spec="mscoco"),
 )  # fmt: skip

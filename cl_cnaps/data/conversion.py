@@ -11,11 +11,10 @@ from PIL import ImageOps
 
 from cl_cnaps.data.atomic import partial_folder, sync, sync_tree, write_text
 from cl_cnaps.data.catalog import known_set
-from cl_cnaps.data.decoding import encode_png
-from cl_cnaps.data.records import SPEC_FILE, RecordSource, class_labels
-from cl_cnaps.data.source import CountedSource
+from cl_cnaps.data.records import RecordSource, class_labels, encode_example, write_records
+from cl_cnaps.data.registry import SPEC_FILE
+from cl_cnaps.data.source import CountedSource, encode_png
 from cl_cnaps.data.spec import DatasetSpec, by_fractions, matched, read_spec, subset
-from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.paths import below
 
@@ -33,7 +32,7 @@ class Conversion:
     without_images: tuple[str, ...]
     """Classes of the specification that the source has no images of."""
 
-    without_place: tuple[str, ...]
+    not_in_spec: tuple[str, ...]
     """Classes of the source that the specification does not name."""
 
     def as_json(self) -> dict[str, object]:
@@ -45,7 +44,7 @@ class Conversion:
             "images": self.images,
             "classes": {split: len(ids) for split, ids in self.spec.classes.items()},
             "classes_without_images": self.without_images,
-            "classes_not_in_specification": self.without_place,
+            "classes_not_in_specification": self.not_in_spec,
         }
 
 
@@ -140,7 +139,7 @@ def _note(source: CountedSource, result: Conversion) -> Mapping[str, object]:
         "digest": source.digest(),
         "images": result.images,
         "classes_without_images": result.without_images,
-        "classes_not_in_specification": result.without_place,
+        "classes_not_in_specification": result.not_in_spec,
     }
 
 

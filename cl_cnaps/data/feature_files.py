@@ -29,11 +29,11 @@ from PIL import Image
 
 from cl_cnaps.data.atomic import make_folder, partial_file
 from cl_cnaps.data.folders import SPLIT_FOLDERS
+from cl_cnaps.data.registry import FEATURE_SUFFIXES
 from cl_cnaps.data.source import CountedSource, Source, check_indices
 from cl_cnaps.errors import BadInputError, MissingDataError, foreign
 from cl_cnaps.torch_setup import check_memory
 
-SUFFIXES = (".npz", ".safetensors")
 MAX_WIDTH = 16_384
 """Widest features: a covariance of this width takes a gigabyte."""
 MAX_TEXT = 200
@@ -218,8 +218,8 @@ def write_features(path: Path, table: FeatureTable) -> None:
 
 def check_suffix(path: Path) -> None:
     """Refuse a name that is not that of a feature file."""
-    if path.suffix not in SUFFIXES:
-        raise BadInputError(f"{path}: a feature file ends in {' or '.join(SUFFIXES)}")
+    if path.suffix not in FEATURE_SUFFIXES:
+        raise BadInputError(f"{path}: a feature file ends in {' or '.join(FEATURE_SUFFIXES)}")
 
 
 def _check_file(path: Path) -> None:

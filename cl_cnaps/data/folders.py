@@ -1,19 +1,24 @@
-"""Images in a folder per class, in a directory or a zip: which split and class a file belongs to."""
+"""Images in the files of a directory or zip: in a folder per class, in lists, or as QuickDraw's bitmaps."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 from PIL import Image
 
 from cl_cnaps.data.cache import digest_of, remembered
-from cl_cnaps.data.decoding import decode, encode_png, passes_as_is
-from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.trees import Tree
-from cl_cnaps.errors import BadInputError
+from cl_cnaps.data.catalog import KnownSet
+from cl_cnaps.data.source import CountedSource, decode, encode_png, passes_as_is
+from cl_cnaps.data.trees import DirectoryTree, Tree
+from cl_cnaps.errors import BadInputError, MissingDataError, foreign
+from cl_cnaps.paths import MAX_TEXT_BYTES, below, read_file
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -177,3 +182,134 @@ class FolderSource(CountedSource):
             (split, class_name, PurePosixPath(file).name, *checksum)
             for (split, class_name, file), checksum in zip(rows, sums, strict=True)
         )
+
+
+def listed_source(known: KnownSet, root: Path) -> FolderSource:
+    """A set that torchvision keeps as images with a list of labels."""
+    folder = root / known.torchvision_folder
+    table = traffic_signs if known.name == "traffic_sign" else flowers
+    return FolderSource(known.name, known.torchvision_folder, DirectoryTree(folder), table(folder))
+
+
+def traffic_signs(folder: Path) -> Table:
+    """GTSRB below torchvision's `gtsrb` folder: class folders for training, a list of labels for testing."""
+    names = DirectoryTree(folder / "GTSRB" / "Training").names()  # a folder that cannot be read is an error
+    signs = [name for name in names if name.endswith(".ppm") and name.count("/") == 1]
+    train = [(name.partition("/")[0], f"GTSRB/Training/{name}") for name in signs]
+    labels = folder / "GT-final_test.csv"
+    if not labels.is_file():
+        raise MissingDataError(f"{labels} does not exist, so the test signs in {folder} have no classes")
+    with foreign(str(labels), "damaged; fetch the set again"):
+        lines = read_file(labels, MAX_TEXT_BYTES).decode().splitlines()
+        rows = csv.DictReader(lines, delimiter=";", skipinitialspace=True)
+        images = Path("GTSRB/Final_Test/Images")
+        test = [(f"{int(row['ClassId']):05d}", below(images, row["Filename"]).as_posix()) for row in rows]
+    return {"train": _sorted(train), "test": _sorted(test)}
+
+
+def flowers(folder: Path) -> Table:
+    """Oxford Flowers below torchvision's `flowers-102` folder; a class is called by its label, 1 to 102."""
+    from scipy.io import loadmat  # type: ignore[import-untyped]
+
+    file = folder / "imagelabels.mat"
+    if not file.is_file():
+        raise MissingDataError(f"{file} does not exist, so the flowers in {folder} have no names")
+    with foreign(str(file), "damaged; fetch the set again"):
+        labels = loadmat(str(file), squeeze_me=True)["labels"].tolist()
+    numbered = enumerate(labels, start=1)
+    return {"all": _sorted((str(label), f"jpg/image_{number:05d}.jpg") for number, label in numbered)}
+
+
+def _sorted(labelled: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    classes: defaultdict[str, list[str]] = defaultdict(list)
+    for class_name, file in labelled:
+        classes[class_name].append(file)
+    return {name: tuple(sorted(classes[name], key=natural)) for name in sorted(classes, key=natural)}
+
+
+_KEPT = 4  # classes whose array stays in memory: an official one is up to 220 MB
+_HEADER_BYTES = 1024  # more than any .npy header of a plain array
+
+
+class BitmapSource(CountedSource):
+    """Classes of a tree's .npy files, each N x side² or N x side x side, uint8."""
+
+    grey = True
+
+    def __init__(self, name: str, origin: str, tree: Tree, *, complete: bool | None = None) -> None:
+        self._tree = tree
+        self._files = bitmap_files(tree)
+        self._recent: OrderedDict[str, np.ndarray] = OrderedDict()
+        super().__init__(
+            name, origin, {"all": {c: self._shape(f)[0] for c, f in self._files.items()}}, complete
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_recent": OrderedDict()}
+
+    def image(self, split: str, class_name: str, index: int) -> Image.Image:
+        """One bitmap."""
+        self._of_split(split)
+        row = np.asarray(self._array(class_name)[index])
+        return Image.fromarray(row.reshape(_side(row.size), -1))
+
+    def where(self, split: str, class_name: str, index: int) -> str:
+        """The class's file and the row in it."""
+        self._of_split(split)
+        return f"{self._tree.where(self._files[class_name])} row {index}"
+
+    def digest(self) -> str:
+        """Digest over class, size and CRC-32 of every file."""
+        return remembered(self._tree.path, self._tree.signature(), self._work_out_digest)
+
+    def _work_out_digest(self) -> str:
+        sums = self._tree.checksums(self._files.values())
+        return digest_of((name, *checksum) for name, checksum in zip(self._files, sums, strict=True))
+
+    def _array(self, class_name: str) -> np.ndarray:
+        if class_name in self._recent:
+            self._recent.move_to_end(class_name)
+            return self._recent[class_name]
+        array = self._load(self._files[class_name])
+        self._recent[class_name] = array
+        if len(self._recent) > _KEPT:
+            self._recent.popitem(last=False)
+        return array
+
+    def _load(self, file: str) -> np.ndarray:
+        where = self._tree.where(file)
+        array: np.ndarray
+        with foreign(where, "not a whole .npy file"):
+            if isinstance(self._tree, DirectoryTree):
+                array = np.load(self._tree.path / file, mmap_mode="r", allow_pickle=False)
+            else:
+                array = np.load(io.BytesIO(self._tree.read(file)), allow_pickle=False)
+        return array
+
+    def _shape(self, file: str) -> tuple[int, ...]:
+        """Shape of a file's array, from its header alone."""
+        where = self._tree.where(file)
+        start = io.BytesIO(self._tree.head(file, _HEADER_BYTES))
+        with foreign(where, "not a .npy file"):
+            if np.lib.format.read_magic(start) != (1, 0):
+                raise ValueError("not version 1.0 of the format")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(start)
+            fits = dtype == np.uint8 and len(shape) in {2, 3} and _side(math.prod(shape[1:]))
+        if not fits:
+            raise BadInputError(f"{where}: {dtype} of shape {shape}; expected uint8, N x 784 or N x 28 x 28")
+        if start.tell() + math.prod(shape) != self._tree.size(file):
+            raise BadInputError(f"{where}: not a whole .npy file (its header names {shape[0]:,} images)")
+        return tuple(shape)
+
+
+def bitmap_files(tree: Tree) -> dict[str, str]:
+    """Class name -> .npy file of a tree, in natural order."""
+    names = [name for name in tree.names() if name.endswith(".npy") and not is_hidden(name)]
+    found = {PurePosixPath(name).stem: name for name in names}
+    return {name: found[name] for name in sorted(found, key=natural)}
+
+
+def _side(pixels: int) -> int:
+    """Side of a square of so many pixels, 0 if there is none."""
+    side = math.isqrt(pixels)
+    return side if side * side == pixels else 0

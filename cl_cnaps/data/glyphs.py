@@ -93,12 +93,6 @@ def class_name(alphabet: str, character: str) -> str:
     return f"{alphabet}/U+{ord(character):04X}"
 
 
-def published() -> dict[str, tuple[int, int]]:
-    """Split -> number of classes and of images."""
-    sizes = {split: sum(map(len, alphabets.values())) for split, alphabets in chosen_characters().items()}
-    return {split: (classes, classes * PER_CLASS) for split, classes in sizes.items()}
-
-
 @cache
 def chosen_characters() -> dict[str, dict[str, str]]:
     """Split -> alphabet -> its characters."""

@@ -11,11 +11,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cl_cnaps.data import decoding
 from cl_cnaps.data.atomic import locked, make_folder, remove_partial
-from cl_cnaps.data.cache import DamagedRowsError, RowFile, digest_of, digests_folder, new_rows, open_rows
-from cl_cnaps.data.source import Source, check_indices, total
-from cl_cnaps.data.tfrecords import index_folder
+from cl_cnaps.data.cache import (
+    DamagedRowsError,
+    RowFile,
+    digest_of,
+    digests_folder,
+    index_folder,
+    new_rows,
+    open_rows,
+)
+from cl_cnaps.data.source import VERSION, Source, check_indices, total
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.paths import cache_root
 from cl_cnaps.torch_setup import check_memory
@@ -126,7 +132,7 @@ def packed_file(source: Source, size: int) -> Path:
 def _key(source: Source, size: int) -> str:
     """Digest of everything that decides the packed pixels."""
     starts = list(_starts(source).items())
-    return digest_of([decoding.VERSION, source.digest(), source.grey, size, starts])
+    return digest_of([VERSION, source.digest(), source.grey, size, starts])
 
 
 def _file(source: Source, size: int, key: str) -> Path:

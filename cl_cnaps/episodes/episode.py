@@ -114,6 +114,7 @@ class Purpose(IntEnum):
     SHAPE = 3
     AUGMENTATION = 4
     IMAGE_SIZE = 5
+    COMPANION = 6
 
 
 def episode_generator(seed: int, index: int, purpose: Purpose, stream: int = 0) -> Generator:

@@ -206,5 +206,18 @@ class MixtureSampler:
 
     def episode(self, index: int) -> Episode:
         """Episode number `index`, from 0."""
-        name = self.source_of(index)
+        return self._of(self.source_of(index), index)
+
+    def companion(self, index: int, share: float) -> Episode | None:
+        """Return, for a share of the episodes, the episode of the same number of another source; None for the others.
+
+        Which episodes, and which source of equally likely ones, is drawn from (seed, index).
+        """
+        others = [name for name in self.names if name != self.source_of(index)]
+        rng = episode_generator(self.seed, index, Purpose.COMPANION)
+        if rng.random() >= share or not others:
+            return None
+        return self._of(others[int(rng.integers(len(others)))], index)
+
+    def _of(self, name: str, index: int) -> Episode:
         return replace(self._samplers[name].episode(index), source=name)

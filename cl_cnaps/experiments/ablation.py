@@ -23,10 +23,9 @@ from cl_cnaps.few_shot.ablations import (
     check_rows,
     rows_of,
     targets_of,
-    usual_steps,
 )
 from cl_cnaps.few_shot.run import encode_tasks, with_packed_images
-from cl_cnaps.few_shot.targets import GROUPS, OFFLINE, Target, TargetSet, offline_words
+from cl_cnaps.few_shot.targets import GROUPS, OFFLINE, Target, TargetSet, offline_words, refinement_steps
 from cl_cnaps.few_shot.workers import Workers
 from cl_cnaps.models.adaptation import film_distance
 from cl_cnaps.models.loading import LoadedModel, shipped
@@ -65,7 +64,7 @@ class AblationExperiment(TaskExperiment):
         models = _models(config)
         adaptation = next(iter(models.values())).model.config.adaptation
         rows = {row.key: row for row in rows_of(config.which, models, weights, adaptation)}
-        usual = usual_steps(targets)
+        usual = refinement_steps(targets[0].name)
         methods = [
             Method(key, models[key], row.config(models[key].model.config, usual)) for key, row in rows.items()
         ]
@@ -291,14 +290,14 @@ def _models_as(config: AblationOptions, adaptation: str | None) -> dict[str, Loa
         features = "simple" if adaptation == "none" and weights is None else row.features
         name = features if features in ("simple", "transductive") else row.model
         if (features, weights) not in loaded:
-            variant = row.variant if row.own_weights else None
+            own: dict[str, Any] = {"variant": row.variant, "metric": row.metric} if row.own_weights else {}
             frozen = row.modulation == "frozen"
             loaded[features, weights] = load(
                 config,
                 "none" if frozen else adaptation,
                 name=name,
                 weights=weights,
-                variant=variant,
+                **own,
                 modulation=None if frozen else row.modulation,
             )
         models[row.key] = loaded[features, weights]
@@ -308,4 +307,5 @@ def _models_as(config: AblationOptions, adaptation: str | None) -> dict[str, Loa
 def _are_shipped(row: AblationRow, config: AblationOptions) -> bool:
     """Whether a row that needs weights of its own finds them in the installation."""
     backbone = config.backbone or DEFAULT_BACKBONE
-    return config.backbone_weights == "auto" and shipped(row.model, row.variant, backbone) is not None
+    own = shipped(row.model, row.variant, backbone, row.metric)
+    return config.backbone_weights == "auto" and own not in (None, shipped(row.model, None, backbone))

@@ -15,9 +15,18 @@ from cl_cnaps.active.learner import QUERY_SET
 from cl_cnaps.active.plan import ActivePlan, DrawSampler, make_plan
 from cl_cnaps.active.run import Draws, all_draws, run_units
 from cl_cnaps.data import open_source
-from cl_cnaps.data.feature_files import FeatureSource, given_features
+from cl_cnaps.data.feature_files import FeatureSource
 from cl_cnaps.episodes import episodes_digest
-from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
+from cl_cnaps.experiments.base import (
+    Context,
+    Experiment,
+    Row,
+    Summary,
+    Unit,
+    given_features,
+    load,
+    model_row,
+)
 from cl_cnaps.experiments.few_shot import check_refinement, provenance
 from cl_cnaps.experiments.options import ActiveOptions
 from cl_cnaps.features.frozen import constant_film

@@ -6,16 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from cl_cnaps.data.feature_files import FeatureSource
+from cl_cnaps.data import Source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model, resolve_device
-from cl_cnaps.processes import usable_cores
 from cl_cnaps.records.environment import describe_environment
 from cl_cnaps.records.record import Journal, Record, find_record, record_path, write_record
+from cl_cnaps.torch_setup import usable_cores
+
+if TYPE_CHECKING:
+    from cl_cnaps.data.feature_files import FeatureSource
 
 Row = dict[str, Any]
 """Names and values; one line of `--json`, one row of a table."""
@@ -135,7 +138,7 @@ class Experiment(ABC):
         """Compute the summary from the results of all units, in their order."""
 
     def record_path(self, out: Path) -> Path:
-        """Where its record is, or will be."""
+        """Return the folder where its record is, or will be."""
         return record_path(out, self.verb, self.name, self.identity)
 
 
@@ -202,22 +205,6 @@ class _Execution:
 
 
 def execute(
-    experiment: Experiment,
-    out: Path,
-    *,
-    resume: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Record:
-    """Run an experiment and write its record under `out`; a record of the same identity is replaced.
-
-    With `resume`, units that a killed run had finished are taken from its journal, and a finished record is returned
-    as it is. `workers` are processes that share the work, 0 for this one alone; None: one for each core, with a GPU 0.
-    """
-    return execute_all([experiment], out, resume=resume, workers=workers, progress=progress)[0]
-
-
-def execute_all(
     experiments: Sequence[Experiment],
     out: Path,
     *,
@@ -225,7 +212,12 @@ def execute_all(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """Run the experiments of one command as `execute` does; some kinds take turns after each unit (`in_step`)."""
+    """Run the experiments of one command and write their records under `out`; those of the same identity are replaced.
+
+    Some kinds take turns after each unit (`in_step`). With `resume`, units that a killed run had finished are taken
+    from its journal, and a finished record is returned as it is. `workers` are processes that share the work, 0 for
+    this one alone; None: one for each core, with a GPU 0.
+    """
     progress = progress or Silent()
     if len(experiments) == 1 or not experiments[0].in_step:
         records = []
@@ -277,6 +269,15 @@ def load(
         "device": config.device,
     }
     return load_model(adaptation=adaptation, **{**given, **config.settings, **bounds, **changes})
+
+
+def given_features(sources: Sequence[Source]) -> FeatureSource | None:
+    """Return the first source if all hold features of one network; None if all hold images."""
+    if all(source.feature_width is None for source in sources):
+        return None
+    from cl_cnaps.data import feature_files
+
+    return feature_files.given_features(sources)
 
 
 def _on_features(config: ModelOptions, source: FeatureSource, bounds: Mapping[str, Any]) -> LoadedModel:

@@ -8,10 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from cl_cnaps.data.feature_files import given_features
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.experiments.base import Context, Experiment, Progress, Row, Summary, Unit, load, model_row
+from cl_cnaps.experiments.base import (
+    Context,
+    Experiment,
+    Progress,
+    Row,
+    Summary,
+    Unit,
+    given_features,
+    load,
+    model_row,
+)
 from cl_cnaps.experiments.options import FewShotOptions, ModelOptions
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import EpisodeScore, Outcome, run_methods, with_packed_images

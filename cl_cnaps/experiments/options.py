@@ -7,7 +7,7 @@ give `CnapsConfig` a field of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -41,8 +41,8 @@ class Option:
     help: str
     type: type = str
     choices: tuple[str, ...] = ()
-    registered: Callable[[], Iterable[str]] | None = None
-    """Names that were added in Python; they count as choices."""
+    registered: str | None = None
+    """MODULE:NAME of a function or mapping of the names that were added in Python; they count as choices."""
     also: tuple[str, ...] = ()
     """Words that are taken beside numbers."""
     least: float | None = None
@@ -69,6 +69,11 @@ def option(help: str, *, default: Any = None, shown: str | None = None, **more: 
     return field(default=default, metadata={"option": Option(help, default=shown, **more)})
 
 
+def number(help: str, *, least: int = 1, **more: Any) -> Any:
+    """Declare a field that is a whole number."""
+    return option(help, type=int, least=least, **more)
+
+
 def options_of(config: type) -> dict[str, tuple[Field[Any], Option]]:
     """Return the options of an experiment by field name: its own first, then those all experiments share."""
     every = {one.name: (one, one.metadata["option"]) for one in fields(config) if "option" in one.metadata}
@@ -80,24 +85,6 @@ def options_of(config: type) -> dict[str, tuple[Field[Any], Option]]:
 def option_name(name: str, declared: Option) -> str:
     """Return an option's name on the command line and in recipes, without dashes in front."""
     return declared.flag or name.replace("_", "-")
-
-
-def _metrics() -> Iterable[str]:
-    from cl_cnaps.gaussian import metric_names
-
-    return metric_names()
-
-
-def _baselines() -> Iterable[str]:
-    from cl_cnaps.continual.baselines import BASELINES as registered
-
-    return registered
-
-
-def _encodings() -> Iterable[str]:
-    from cl_cnaps.continual.encodings import ENCODINGS as registered
-
-    return registered
 
 
 _VARIANTS_HELP = "; ".join(f"{name}: {info.model}, {info.meaning}" for name, info in VARIANTS.items()) + "."
@@ -131,12 +118,12 @@ class ModelOptions:
         metavar="NAME|FILE|none",
         shown="those shipped for the model, if any",
     )
-    image_size: int | None = option("Input side in pixels.", type=int, least=16, shown="the backbone's")
+    image_size: int | None = number("Input side in pixels.", least=16, shown="the backbone's")
     metric: str | None = option(
         "Distance to the classes (simple): squared Mahalanobis, its root, squared L2, L1, cosine, negative dot "
         "product.",
         choices=tuple(METRICS),
-        registered=_metrics,
+        registered="gaussian:metric_names",
         shown="that of the weights, else mahalanobis",
         setting=True,
         usual=(None, "mahalanobis"),
@@ -167,16 +154,14 @@ class ModelOptions:
         usual=(None, "own"),
         label=lambda kind: f"{kind} modulation",
     )
-    refine_min: int | None = option("Least steps of refinement (transductive).", type=int, least=0, shown="2")
-    refine_max: int | str | None = option(
+    refine_min: int | None = number("Least steps of refinement (transductive).", least=0, shown="2")
+    refine_max: int | str | None = number(
         "Most steps of refinement (transductive); 0: none.",
-        type=int,
         least=0,
         also=("unbounded",),
-        metavar="N|unbounded",
         shown="4; evaluate mini-, tiered-imagenet: 10",
     )
-    seed: int = option("Decides every random draw.", default=0, type=int, least=0, most=MOST_SEED)
+    seed: int = number("Decides every random draw.", default=0, least=0, most=MOST_SEED)
     device: str = option("auto, cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.", default="auto")
 
     @property
@@ -194,12 +179,12 @@ SETTINGS = tuple(name for name, (_, declared) in options_of(ModelOptions).items(
 """The options that are settings of the model: fields of `CnapsConfig`."""
 
 
-def _tasks() -> Any:
-    return option("Tasks of each data set.", default=600, type=int, least=1)
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(ModelOptions):
+    """How many few-shot tasks, and which classes they are of."""
 
-
-def _specs() -> Any:
-    return option(
+    tasks: int = number("Tasks of each data set.", default=600)
+    specs: Path | None = option(
         "Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for testing; "
         "not for mini- and tiered-imagenet, which have test splits.",
         type=Path,
@@ -220,16 +205,15 @@ class StreamOptions(ModelOptions):
         f"Models, compared on the same images: {', '.join(CNAPS_MODELS)} (Euclidean distance on the same features); "
         f"baselines: {', '.join(BASELINES)}. Options apply to the models that have them.",
         choices=(*CNAPS_MODELS, *BASELINES),
-        registered=_baselines,
+        registered="continual.baselines:BASELINES",
         form="list",
-        metavar="NAME,NAME,...",
         shown="simple, or that of --variant",
     )
     encoding: str | None = option(
         "Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean. "
         "Baselines have none.",
         choices=(*ENCODINGS, "all"),
-        registered=_encodings,
+        registered="continual.memory:ENCODINGS",
         shown="first",
     )
     head: str = option(
@@ -237,47 +221,33 @@ class StreamOptions(ModelOptions):
         default="all",
         choices=("single", "multi", "all"),
     )
-    shots: int | str | None = option(
-        "Labelled images per class, or all.",
-        type=int,
-        least=1,
-        also=("all",),
-        metavar="N|all",
-        shown="the benchmark's, 100",
+    shots: int | str | None = number(
+        "Labelled images per class, or all.", also=("all",), shown="the benchmark's, 100"
     )
-    base_shots: int | str | None = option(
-        "The same in the first task.", type=int, least=1, also=("all",), metavar="N|all", shown="as --shots"
-    )
-    queries: int | None = option(
-        "Test images per class.", type=int, least=1, shown="100, or as many as there are"
-    )
-    runs: int = option("Each with new images.", default=5, type=int, least=1)
-    classes_per_task: tuple[int, ...] | None = option(
+    base_shots: int | str | None = number("The same in the first task.", also=("all",), shown="as --shots")
+    queries: int | None = number("Test images per class.", shown="100, or as many as there are")
+    runs: int = number("Each with new images.", default=5)
+    classes_per_task: tuple[int, ...] | None = number(
         "Split the classes into tasks of this size, the last with what is left; or the sizes of all tasks: 50,10,10.",
-        type=int,
-        least=1,
         form="list",
         metavar="N|N,N,...",
     )
-    base_classes: int = option("Classes of the first task, if it differs.", default=0, type=int, least=0)
+    base_classes: int = number("Classes of the first task, if it differs.", default=0, least=0)
     class_order: str | None = option(
         "seed:1993 for the order of published tables, a file with one class a line, or names with commas; classes "
         "that are not named are left out."
     )
-    repeat: int = option(
-        "Earlier classes that come back in every later task, with new images.", default=0, type=int, least=0
+    repeat: int = number(
+        "Earlier classes that come back in every later task, with new images.", default=0, least=0
     )
-    batch: int | None = option(
-        "Online: learn each task in batches of so many images, each seen once.",
-        type=int,
-        least=1,
-        shown="whole tasks",
+    batch: int | None = number(
+        "Online: learn each task in batches of so many images, each seen once.", shown="whole tasks"
     )
     lists: str | None = option(
         "fscil-*: folder of the published image lists (session_2.txt, ...).", metavar="FOLDER"
     )
-    shuffle_classes: int | None = option(
-        "Learn the classes in a random order.", type=int, least=0, most=MOST_SEED, metavar="SEED"
+    shuffle_classes: int | None = number(
+        "Learn the classes in a random order.", least=0, most=MOST_SEED, metavar="SEED"
     )
     covariance: str | None = option(
         "The shared part of a class's covariance is of all classes seen, or of those that came in its task (the "
@@ -285,16 +255,12 @@ class StreamOptions(ModelOptions):
         choices=COVARIANCES,
         shown="seen",
     )
-    memory_rank: int | None = option(
-        "Most directions kept of a class's scatter; the rest becomes a multiple of the identity with the same trace.",
-        type=int,
-        least=1,
+    memory_rank: int | None = number(
+        "Most directions kept of a class's scatter; the rest is shared by all classes, with the same trace.",
         shown="all",
     )
-    shortlist: int | None = option(
+    shortlist: int | None = number(
         "Classes that are scored exactly for a query: those with the nearest means. For very many classes.",
-        type=int,
-        least=1,
         shown="all",
     )
     query_scope: str = option(
@@ -316,36 +282,29 @@ class StreamOptions(ModelOptions):
         f"Columns of the table, in this order: {', '.join(MEASURES)}. Records have all of them.",
         choices=tuple(MEASURES),
         form="list",
-        metavar="NAME,NAME,...",
         shown="those that fit 80 characters",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewShotOptions(ModelOptions):
+class FewShotOptions(TaskOptions):
     """What an evaluation is given. None is the default of the model or target."""
 
     target: str | None = option(
         "", argument=True, shown="meta-dataset; without its data sets glyphs and mnist"
     )
-    tasks: int = _tasks()
-    ways: tuple[int, ...] | None = option(
-        "Classes of a task.", type=int, least=1, form="list", shown="5; mini, tiered: 5,10"
+    ways: tuple[int, ...] | None = number("Classes of a task.", form="list", shown="5; mini, tiered: 5,10")
+    shots: tuple[int, ...] | None = number(
+        "Support images of each class.", form="list", shown="5; mini, tiered: 1,5"
     )
-    shots: tuple[int, ...] | None = option(
-        "Support images of each class.", type=int, least=1, form="list", shown="5; mini, tiered: 1,5"
-    )
-    queries: int | None = option("Query images of each class.", type=int, least=1, shown="10")
+    queries: int | None = number("Query images of each class.", shown="10")
     variable: bool = option(
         "Ways and shots as Meta-Dataset draws them, new for every task.", default=False, type=bool
     )
-    vary_queries: tuple[int, ...] | None = option(
+    vary_queries: tuple[int, ...] | None = number(
         "Repeat with each of these numbers of queries, on the same tasks; draws accuracy against them.",
-        type=int,
-        least=1,
         form="list",
     )
-    specs: Path | None = _specs()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,7 +320,6 @@ class ActiveOptions(ModelOptions):
         f"{', '.join(STRATEGIES)}, or several with commas.",
         flag="strategy",
         form="list",
-        metavar="NAME,NAME,...",
         shown="all three",
     )
     adaptation: str | None = option(
@@ -381,37 +339,22 @@ class ActiveOptions(ModelOptions):
         default=False,
         type=bool,
     )
-    initial: int | None = option("Labelled images per class at the start.", type=int, least=1, shown="5")
-    per_round: int | None = option(
-        "Labels requested at a time.",
-        type=int,
-        least=1,
-        shown="25; omniglot: 1; other sources: one for every two classes",
+    initial: int | None = number("Labelled images per class at the start.", shown="5")
+    per_round: int | None = number(
+        "Labels requested at a time.", shown="25; omniglot: 1; other sources: one for every two classes"
     )
-    rounds: int | None = option(
-        "How often labels are requested; a curve has one point more.",
-        type=int,
-        least=1,
-        shown="cifar10 5, else 9; --paper: 29",
+    rounds: int | None = number(
+        "How often labels are requested; a curve has one point more.", shown="cifar10 5, else 9; --paper: 29"
     )
-    runs: int | None = option(
-        "Each with new images.", type=int, least=1, shown="4; --paper: cifar10 10, omniglot 30"
-    )
-    pool: int | None = option(
+    runs: int | None = number("Each with new images.", shown="4; --paper: cifar10 10, omniglot 30")
+    pool: int | None = number(
         "Unlabelled images per class.",
-        type=int,
-        least=1,
         shown="50, or as many as there are; omniglot: 10; cifar10 --paper: all",
     )
-    test: int | None = option(
-        "Test images per class.",
-        type=int,
-        least=1,
-        shown="50, or as many as there are; omniglot: 5; cifar10 --paper: all",
+    test: int | None = number(
+        "Test images per class.", shown="50, or as many as there are; omniglot: 5; cifar10 --paper: all"
     )
-    query_set: int | None = option(
-        "Most images that are refined together (transductive).", type=int, least=1, shown="1000"
-    )
+    query_set: int | None = number("Most images that are refined together (transductive).", shown="1000")
     reach: float | None = option(
         "Accuracy, as a fraction of 1, to count the labels for.",
         type=float,
@@ -422,18 +365,15 @@ class ActiveOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AblationOptions(ModelOptions):
+class AblationOptions(TaskOptions):
     """What an ablation is given."""
 
     which: str = option("", argument=True, default="", choices=tuple(ABLATIONS))
     sources: tuple[str, ...] | None = option(
         "Some data sets of Meta-Dataset, such as omniglot,dtd, and glyphs; for `queries` any sources.",
         form="list",
-        metavar="NAME,...",
         shown="all that are there; queries: mini-imagenet; without data mnist and glyphs",
     )
-    tasks: int = _tasks()
-    specs: Path | None = _specs()
     weights: Mapping[str, str] | None = option(
         "Adaptation weights of one row (a key of --json, such as plus or root-riemannian); may be given several "
         "times.",

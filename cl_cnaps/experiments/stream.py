@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,23 +12,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from cl_cnaps.continual.baselines import BASELINES, Inputs, make_baseline
-from cl_cnaps.continual.baselines.learner import quiet_avalanche
-from cl_cnaps.continual.baselines.settings import FirstSessionSettings
 from cl_cnaps.continual.benchmarks import StreamConfig, StreamPlan, open_sources, plan_stream
 from cl_cnaps.continual.planning import read_class_order
-from cl_cnaps.continual.stream import Head, Learner, RunResult, Stream, run_stream
+from cl_cnaps.continual.stream import Head, RunResult, run_stream
 from cl_cnaps.data import open_source
-from cl_cnaps.data.feature_files import FeatureSource, given_features
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, load, model_row
-from cl_cnaps.experiments.options import SETTINGS, StreamOptions
-from cl_cnaps.experiments.stream_models import each_model
-from cl_cnaps.features.kept import FeatureStore, KeptBatches, SharedFeatures
+from cl_cnaps.experiments.base import Context, Experiment, Row, Summary, Unit, given_features
+from cl_cnaps.experiments.options import StreamOptions
+from cl_cnaps.experiments.stream_models import (
+    LearnerMaker,
+    Makers,
+    SharedRun,
+    each_model,
+    embeds,
+    on_given_features,
+)
 from cl_cnaps.metrics.continual import accuracy_matrix, image_weighted, query_counts, summarise
 from cl_cnaps.metrics.intervals import Array, estimate, interval95
-from cl_cnaps.models.cnaps import MODELS, CnapsModel
-from cl_cnaps.models.loading import LoadedModel
 from cl_cnaps.names import ENCODINGS
 from cl_cnaps.records.record import record_name
 
@@ -78,8 +78,8 @@ class StreamExperiment(Experiment):
         ]
         features = given_features(plan.sources)
         if features is not None:
-            one_each = [_of_features(one, keep, features) for one in one_each]
-        if keep is not None and not any(map(_embeds, one_each)):
+            one_each = [on_given_features(one, keep, features) for one in one_each]
+        if keep is not None and not any(map(embeds, one_each)):
             raise BadInputError(
                 f"--keep-features is for models that embed images; {one_each[0].model} on network does not"
             )
@@ -185,7 +185,7 @@ class StreamExperiment(Experiment):
         )
 
     def _confusion(self, runs: Sequence[RunResult]) -> list[Row]:
-        """How many queries of a class were given to which, after the last step of all runs together."""
+        """Count the queries of each class by the class predicted, after the last step of all runs together."""
         names = self.plan.class_names
         counts: Counter[tuple[str, int, int]] = Counter()
         for row in (row for run in runs for row in run.confusion):
@@ -229,182 +229,3 @@ def _each(values_RT: Array) -> Row:
     """Mean and interval over runs of each step or task."""
     half = interval95(values_RT)
     return {"mean": values_RT.mean(axis=0).tolist(), "ci95": None if half is None else half.tolist()}
-
-
-@dataclass(frozen=True)
-class LearnerMaker:
-    """Makes a learner for each run, and knows what it is made of."""
-
-    learner: Callable[[Stream, int], Learner]
-    image_size: int
-    settings: Mapping[str, Any]
-    """What of the identity only this kind of model has."""
-    row: Row
-    """What rows have of the model."""
-    backbone: str
-    weights_source: str
-    weights_digest: str | None
-    backbone_digest: str | None
-    pretraining: str
-    adaptation: str
-
-
-class SharedRun:
-    """What the models of one command share: the images of a run, and the features of these under each network."""
-
-    def __init__(self, plan: StreamPlan) -> None:
-        self.features = SharedFeatures()
-        self._plan = plan
-        self._streams: dict[tuple[int, int], Stream] = {}
-
-    def stream(self, run: int, image_size: int) -> Stream:
-        """Return the images of a run; those of other runs, and their features, are forgotten."""
-        if any(kept != run for kept, _ in self._streams):
-            self._streams.clear()
-            self.features.clear()
-        if (run, image_size) not in self._streams:
-            self._streams[run, image_size] = self._plan.stream(run, image_size)
-        return self._streams[run, image_size]
-
-
-class Makers:
-    """Loads models; all baselines on the same features have one network."""
-
-    def __init__(self, keep: Path | None, shared: SharedRun | None, features: FeatureSource | None) -> None:
-        self._keep = keep
-        self._features = features
-        self._shared = shared
-        self._loaded: dict[str, LoadedModel] = {}
-
-    def make(self, config: StreamOptions) -> LearnerMaker:
-        """Load the model of a config with one model and encoding."""
-        return self._cnaps(config) if config.model in MODELS else self._baseline(config)
-
-    def _store(self, model: CnapsModel) -> FeatureStore | None:
-        """Where features are found again: in memory for the models of this command, on disk for later ones."""
-        kept = None if self._keep is None else KeptBatches.under(self._keep, model)
-        return kept if self._shared is None else self._shared.features.before(kept)
-
-    def _cnaps(self, config: StreamOptions) -> LearnerMaker:
-        loaded = load(config, config.adaptation, features=self._features)
-        model = loaded.model
-        with quiet_avalanche():
-            from cl_cnaps.continual.cnaps_learner import CnapsLearner
-
-        def learner(stream: Stream, run: int) -> Learner:
-            assert config.encoding is not None
-            return CnapsLearner(
-                stream,
-                model,
-                config.encoding,
-                config.query_scope,  # type: ignore[arg-type]
-                covariance,  # type: ignore[arg-type]
-                store,
-                memory_rank=config.memory_rank,
-                shortlist=config.shortlist,
-                batch=config.batch,
-                seed=(config.seed * 1_000_003 + run) * len(stream.tasks),
-            )
-
-        store = self._store(model)
-        covariance = config.covariance or "seen"
-        settings: dict[str, Any] = {
-            "encoding": config.encoding,
-            "covariance": covariance,
-            "model_config": model.config.as_json(),
-        }
-        for name in ("memory_rank", "shortlist", "batch"):
-            if (number := getattr(config, name)) is not None:
-                settings[name] = number
-        if model.config.refines:
-            settings["query_scope"] = config.query_scope
-        return _made(loaded, learner, settings, model_row(model.config))
-
-    def _baseline(self, config: StreamOptions) -> LearnerMaker:
-        name = config.model_name
-        info = BASELINES[name]
-        on = _input(config)
-        # Baselines see the same images at the same size, whether or not they use the backbone.
-        adaptation = "film" if config.features == "adapted" else "none"
-        if adaptation not in self._loaded:
-            simple = replace(config, model="simple")
-            self._loaded[adaptation] = load(simple, adaptation, features=self._features)
-        loaded = self._loaded[adaptation]
-        model = loaded.model
-        with quiet_avalanche():
-            import cl_cnaps.continual.baselines.network_learner
-            import cl_cnaps.continual.baselines.statistics  # noqa: F401  # now, so that no run's seconds have it in them
-            from cl_cnaps.continual.baselines.feature_strategy import cnaps_features, first_session_features
-
-        def learner(stream: Stream, run: int) -> Learner:
-            features = None
-            seed = config.seed * 1_000_003 + run
-            if on == "features":
-                first = stream.tasks[0]
-                make = (
-                    first_session_features(model, info.defaults, seed, store)
-                    if isinstance(info.defaults, FirstSessionSettings)
-                    else cnaps_features(model, store)
-                )
-                features = make(first.support_images, first.support_labels)
-            return make_baseline(
-                name, stream, on=on, features=features, seed=seed, device=model.device, **online
-            )
-
-        store = self._store(model) if on == "features" else None
-        online = {} if config.batch is None else {"epochs": 1, "batch_size": config.batch}
-        settings = {"encoding": None, "baseline_on": on, "baseline": {**asdict(info.defaults), **online}}
-        maker = _made(loaded, learner, settings, dict.fromkeys(SETTINGS))
-        if on == "features":
-            return maker
-        return replace(
-            maker,
-            backbone="none",
-            weights_source="none: trained on the stream",
-            backbone_digest=None,
-            pretraining="none",
-        )
-
-
-def _input(config: StreamOptions) -> Inputs:
-    """What a baseline reads."""
-    return config.baseline_on or BASELINES[config.model_name].inputs[0]  # type: ignore[return-value]
-
-
-def _embeds(config: StreamOptions) -> bool:
-    return config.model in MODELS or _input(config) == "features"
-
-
-def _made(
-    loaded: LoadedModel, learner: Callable[[Stream, int], Learner], settings: Mapping[str, Any], row: Row
-) -> LearnerMaker:
-    info = loaded.model.backbone.info
-    return LearnerMaker(
-        learner,
-        info.image_size,
-        settings,
-        row,
-        info.name,
-        f"{loaded.weights_source}; backbone {info.name} from {info.weights_source}",
-        loaded.weights_digest,
-        loaded.model.backbone.digest(),
-        info.pretraining,
-        loaded.model.config.adaptation,
-    )
-
-
-def _of_features(config: StreamOptions, keep: Path | None, given: FeatureSource) -> StreamOptions:
-    """Return a config for given features; what needs images is refused."""
-    holds = f"{given.path} holds features"
-    if keep is not None:
-        raise BadInputError(f"--keep-features is for images; {holds} already")
-    if config.features == "adapted":
-        raise BadInputError(f"--features adapted needs images; {holds}, which no network changes any more")
-    if config.model in MODELS:
-        return config
-    info = BASELINES[config.model_name]
-    if config.baseline_on == "network" or "features" not in info.inputs:
-        raise BadInputError(f"{config.model} on {_input(config)} needs images; {holds}")
-    if isinstance(info.defaults, FirstSessionSettings):
-        raise BadInputError(f"{config.model} tunes a network on images; {holds}")
-    return replace(config, baseline_on="features")

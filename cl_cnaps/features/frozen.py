@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +12,12 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.data import Source
-from cl_cnaps.data.decoding import VERSION
 from cl_cnaps.data.feature_files import FeatureTable
-from cl_cnaps.data.source import CountedSource, total
+from cl_cnaps.data.source import VERSION, CountedSource, total
 from cl_cnaps.episodes import Episode
 from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.episodes.episode_images import SPLIT
-from cl_cnaps.models.adaptation import CompactAdaptation
+from cl_cnaps.models.adaptation import CompactAdaptation, substitute
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
 from cl_cnaps.models.film import Film, FoldedNetwork
@@ -28,10 +28,14 @@ from cl_cnaps.torch_setup import check_memory
 def constant_film(model: CnapsModel) -> Film | None:
     """The FiLM parameters of every task if all tasks have the same; None if they depend on the task.
 
-    They are the same without adaptation, and while a generator's heads ignore the encoding, as untrained ones do.
+    They are the same without adaptation, with static modulation, and while a generator's heads ignore the encoding, as
+    untrained ones do.
     """
     if model.config.adaptation == "none":
         return model.adapt(None)
+    if model.config.modulation == "static" and model.source_encodings:
+        like = next(model.adaptation.parameters())
+        return model.adapt(substitute("static", like.new_zeros(ENCODING_WIDTH), model.source_encodings))
     generator = model.adaptation
     if isinstance(generator, CompactAdaptation):
         weights = [weight for name, weight in generator.heads.named_parameters() if name.endswith("weight")]
@@ -69,6 +73,11 @@ class FeatureRows:
             self._row_of[name][indices] = np.arange(self.count, self.count + len(indices))
             self.images.append((name, indices))
             self.count += len(indices)
+
+    def digest(self) -> str:
+        """Of which images the rows are."""
+        used = [(name, indices.tolist()) for name, indices in self.images]
+        return hashlib.sha256(repr(used).encode()).hexdigest()[:32]
 
     def of(self, class_names: Sequence[str], rows: IntArray) -> IntArray:
         """The rows of an episode's images."""

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from cl_cnaps.data import Source
 from cl_cnaps.data.atomic import make_folder
 from cl_cnaps.data.cache import keep_array, read_array
-from cl_cnaps.data.decoding import VERSION
-from cl_cnaps.models.backbones import state_digest
+from cl_cnaps.data.source import VERSION
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import FoldedNetwork
+from cl_cnaps.models.tensor_files import state_digest
 
 if TYPE_CHECKING:
     from cl_cnaps.episodes import Episode
+    from cl_cnaps.features.frozen import FeatureRows
 
 
 def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:
@@ -167,12 +168,22 @@ class KeptFeatures:
         write_features(file, torch.cat(features))
         return features
 
+    def table(self, rows: FeatureRows) -> Tensor | None:
+        """Features that do not depend on the task, of the images of all tasks; None if they are not there."""
+        return read_features(self.folder / f"{rows.digest()}.rows", rows.count)
+
+    def keep_table(self, rows: FeatureRows, features_ND: Tensor) -> None:
+        """Keep such features."""
+        write_features(self.folder / f"{rows.digest()}.rows", features_ND)
+
 
 def features_digest(model: CnapsModel) -> str:
-    """A digest of all weights that features come from: models that classify differently can have the same."""
+    """A digest of all that features come from: models that classify differently can have the same."""
     state = {f"backbone.{name}": tensor for name, tensor in model.backbone.network.state_dict().items()}
     if model.config.adaptation == "film":
         for part in ("task_encoder", "adaptation"):
             found = model.get_submodule(part).state_dict()
             state |= {f"{part}.{name}": tensor for name, tensor in found.items()}
+        if model.config.modulation != "own":
+            state |= {f"source.{name}": tensor for name, tensor in model.source_encodings.items()}
     return f"{state_digest(state)} {model.uses_queries_to_encode} {model.config.modulation}"

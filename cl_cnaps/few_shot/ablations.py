@@ -15,13 +15,12 @@ from cl_cnaps.few_shot.targets import (
     TargetSet,
     is_there,
     plan,
-    refinement_steps,
     takes_specs,
     task_shapes,
 )
-from cl_cnaps.gaussian import Metric, Unbounded
+from cl_cnaps.gaussian import FIT_RULES, Metric, Unbounded
 from cl_cnaps.models.adaptation import Column
-from cl_cnaps.models.config import CnapsConfig
+from cl_cnaps.models.config import CnapsConfig, Responsibilities
 from cl_cnaps.names import ModelName, Variant, weights_model
 
 QUERIES = (10, 20, 30, 40, 50)
@@ -43,6 +42,8 @@ class AblationRow:
     variant: Variant = "plain"
     metric: Metric = "mahalanobis"
     modulation: Column = "own"
+    responsibilities: Responsibilities | None = None
+    """None for those of the options."""
     refine: tuple[int, int | Unbounded] | None = None
     """Least and most steps; None for the usual ones of the tasks."""
     of_grid: bool = False
@@ -51,7 +52,7 @@ class AblationRow:
     @property
     def own_weights(self) -> bool:
         """Whether it differs from another row in its training alone, and so needs weights of its own."""
-        return self.variant == "plus"
+        return self.variant == "plus" or self.metric in FIT_RULES
 
     def config(self, base: CnapsConfig, usual: tuple[int, int]) -> CnapsConfig:
         """Its settings on the features of a model that was loaded for it."""
@@ -61,6 +62,7 @@ class AblationRow:
             model=self.model,
             variant=self.variant,
             metric=self.metric,
+            responsibilities=self.responsibilities or base.responsibilities,
             refine_min=least,
             refine_max=most,
         )  # the modulation is that of the loaded model, which makes the features
@@ -102,6 +104,8 @@ ABLATIONS: Mapping[str, tuple[AblationRow, ...]] = {
         AblationRow("euclidean", "Squared Euclidean (L2²)", "simple", metric="euclidean"),
         AblationRow("mahalanobis", "Squared Mahalanobis", "simple"),
         AblationRow("root-riemannian", "Root Riemannian", "simple", metric="root-riemannian"),
+        AblationRow("fit-qda", "FiT QDA", "simple", metric="fit-qda"),
+        AblationRow("fit-lda", "FiT LDA", "simple", metric="fit-lda"),
     ),
     "gmm": (
         AblationRow("gmm", "GMM", "simple", "gmm"),
@@ -120,6 +124,7 @@ ABLATIONS: Mapping[str, tuple[AblationRow, ...]] = {
         replace(_SIMPLE, title="Simple CNAPS"),
         AblationRow("none", "No Refinements", "transductive", refine=(0, 0)),
         AblationRow("free", "No Min/Max", "transductive", refine=(0, "unbounded")),
+        AblationRow("raw", "Min 2 Max 4, raw", "transductive", responsibilities="raw", refine=(2, 4)),
         *_GRID,
     ),
     "shots": (_SIMPLE, _TRANSDUCTIVE),
@@ -188,8 +193,3 @@ def targets_of(
         drawn = evaluation_set(open_source(GLYPHS))
         found = replace(found, sets=(*found.sets, TargetSet(GLYPHS, "Glyphs", "out", drawn)))
     return (found,)
-
-
-def usual_steps(targets: Sequence[Target]) -> tuple[int, int]:
-    """The paper's bounds of refinement on the tasks of an ablation."""
-    return refinement_steps(targets[0].name)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from cl_cnaps.data.catalog import KnownSet, known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
-from cl_cnaps.data.records import SPEC_FILE, RecordSource, class_labels
+from cl_cnaps.data.records import RecordSource, class_labels
+from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.source import CountedSource
 from cl_cnaps.data.spec import DatasetSpec, matched, read_spec, subset
 from cl_cnaps.episodes import ClassTable, SplitSpec
@@ -234,7 +235,7 @@ _SEEN = frozenset({"ilsvrc_2012", "mini-imagenet", "tiered-imagenet", "cifar10",
 
 
 def seen_in_pretraining(data_set: str, pretraining: str) -> Overlap:
-    """What a backbone with this pre-training may have seen of a data set's test classes."""
+    """Return what a backbone with this pre-training may have seen of a data set's test classes."""
     if pretraining == "none":
         return Overlap(False, "none, as the backbone was not pre-trained")
     if "imagenet" in pretraining.lower():
@@ -246,7 +247,7 @@ def seen_in_pretraining(data_set: str, pretraining: str) -> Overlap:
 def seen_in_training(
     data_set: str, tasks_of: EvaluationSet, trained_on: Mapping[str, TrainedOn] | None
 ) -> Overlap:
-    """What an adaptation may have seen of a data set's test classes.
+    """Return what an adaptation may have seen of a data set's test classes.
 
     Args:
         data_set: its name.
@@ -289,7 +290,7 @@ def _of_the_same_set(tasks_of: EvaluationSet, trained: TrainedOn) -> Overlap:
 
 
 def _source_name(name: str) -> str:
-    """How a data set is called, whichever way it was given."""
+    """Return the name of a data set, whichever way it was given."""
     kind, colon, path = name.partition(":")
     if colon and kind in ("folder", "records"):
         return Path(path).stem

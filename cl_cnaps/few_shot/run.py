@@ -90,7 +90,7 @@ def score(episode: Episode, logits_QK: Tensor) -> EpisodeScore:
 
 
 def classifier(model: CnapsModel, config: CnapsConfig) -> CnapsModel:
-    """What classifies the features of `model` as `config` has it; the model itself if that is its own way.
+    """Return the model that classifies the features of `model` as `config` has it; itself if that is its own way.
 
     It shares the model's backbone and has no adaptation, since it is given features.
     """
@@ -161,7 +161,7 @@ class Outcome:
 
 
 Progress = Callable[[Sequence[EpisodeScore]], None]
-"""Told the scores of tasks as they come in; with none, that something else went forward."""
+"""Called with the scores of tasks as they come in; with none when other work advanced."""
 
 
 def with_packed_images(
@@ -195,16 +195,14 @@ def run_methods(
 
     For each shape an outcome of each method, in their order. Nothing but `seconds`, those of all methods together,
     depends on the number of workers. Features that do not depend on the task are embedded once for all shapes, in the
-    first outcome's seconds; others are kept in the folder `keep`, if there is one, and those that are there are taken.
+    first outcome's seconds. Features are kept in the folder `keep`, if any, and taken from there.
     """
     if tasks < 1:
         raise BadInputError(f"tasks is {tasks}; 1 is the fewest")
     start = time.perf_counter()
     samplers = [make_sampler(tasks_of, shape, seed) for shape in shapes]
-    kept = None
-    with features_of_all(workers, samplers, images, tasks, progress) as (rows, file):
-        if keep is not None and rows is None:
-            kept = KeptFeatures.under(keep, workers.model, images)
+    kept = None if keep is None else KeptFeatures.under(keep, workers.model, images)
+    with features_of_all(workers, samplers, images, tasks, progress, kept) as (rows, file):
         for shape, sampler in zip(shapes, samplers, strict=True):
             digest = episodes_digest(sampler.episode(i) for i in range(tasks))
             scores: list[tuple[EpisodeScore, ...]] = []
@@ -232,7 +230,7 @@ class ScoreTasks:
     methods: tuple[CnapsConfig, ...] = ()
     """Ways to classify; by default the model's own."""
     kept: KeptFeatures | None = None
-    """Where features that depend on the task are found and left, if anywhere."""
+    """Where features that depend on the task are kept, if anywhere."""
     _table: Tensor | None = field(default=None, repr=False)
     _classifiers: list[CnapsModel] = field(default_factory=list, repr=False)
 
@@ -308,7 +306,12 @@ def _images(source: Source, model: CnapsModel, episode: Episode, *, query: bool)
 
 @contextmanager
 def features_of_all(
-    workers: Workers, samplers: Sequence[EpisodeSampler], images: Source, tasks: int, progress: Progress
+    workers: Workers,
+    samplers: Sequence[EpisodeSampler],
+    images: Source,
+    tasks: int,
+    progress: Progress,
+    kept: KeptFeatures | None = None,
 ) -> Iterator[tuple[FeatureRows, Path] | tuple[None, None]]:
     """The features of all images that the tasks use, in a file for as long as this lasts; or nothing."""
     if constant_film(workers.model) is None:
@@ -321,9 +324,14 @@ def features_of_all(
         return
     with tempfile.TemporaryDirectory(prefix="cl-cnaps-features-") as folder:
         file = Path(folder) / "features.npy"
-        empty_table(file, rows.count, width)
-        for _ in workers.each(EmbedOnce(images, file), rows.in_chunks(_IMAGES_A_CHUNK)):
-            progress(())
+        if (table := None if kept is None else kept.table(rows)) is not None:
+            np.save(file, table.numpy())
+        else:
+            empty_table(file, rows.count, width)
+            for _ in workers.each(EmbedOnce(images, file), rows.in_chunks(_IMAGES_A_CHUNK)):
+                progress(())
+            if kept is not None:
+                kept.keep_table(rows, read_features(file))
         yield rows, file
 
 

@@ -51,13 +51,15 @@ class Workers:
     def __enter__(self) -> Workers:
         if self.count:
             # Spawned, not forked: a fork of a process whose threads have computed may hang. The model travels as
-            # bytes, since tensors sent as such go through shared memory, of which containers have little.
+            # bytes in a file that is mapped: through the pipe of a process that starts, each would start only after
+            # the one before has loaded PyTorch, and Ctrl-C would wait for it.
             context = get_context("spawn")
             self._counter = context.Value("L", 0)
             self._seen = 0
-            self._pool = ProcessPoolExecutor(
-                self.count, context, _start, (pickle.dumps(self.model), self._counter)
-            )
+            content = pickle.dumps(self.model)
+            model = context.RawArray("c", len(content))
+            model.raw = content
+            self._pool = ProcessPoolExecutor(self.count, context, _start, (model, self._counter))
         return self
 
     def __exit__(
@@ -141,7 +143,7 @@ class _Process:
     ticked: Callable[[], None] = lambda: None
 
 
-def _start(model: bytes, counter: Any) -> None:
+def _start(model: Any, counter: Any) -> None:
     def count() -> None:
         with counter.get_lock():
             counter.value += 1
@@ -150,7 +152,7 @@ def _start(model: bytes, counter: Any) -> None:
     _Process.ticked = count
     torch.set_num_threads(1)
     set_up_torch()
-    _Process.model = pickle.loads(model)
+    _Process.model = pickle.loads(memoryview(model))
 
 
 def _do(number: int, work: bytes, unit: Any) -> Any:

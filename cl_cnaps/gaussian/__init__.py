@@ -25,7 +25,6 @@ from cl_cnaps.gaussian.gaussians import (
 )
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refinement import Refinement, Rounds, Unbounded, refine, refinement_rounds
-from cl_cnaps.gaussian.shortlist import Candidates, Shortlist
 from cl_cnaps.gaussian.statistics import (
     Scatter,
     Statistics,
@@ -33,6 +32,7 @@ from cl_cnaps.gaussian.statistics import (
     combine,
     join,
     pool,
+    summed_rows,
     support_statistics,
     weighted_statistics,
 )
@@ -41,7 +41,6 @@ __all__ = [
     "FIT_RULES",
     "MEANS_ALONE",
     "RULES",
-    "Candidates",
     "Gaussians",
     "Metric",
     "Normaliser",
@@ -49,7 +48,6 @@ __all__ = [
     "Rounds",
     "Rule",
     "Scatter",
-    "Shortlist",
     "Statistics",
     "Unbounded",
     "at_most_width",
@@ -66,6 +64,7 @@ __all__ = [
     "pool",
     "refine",
     "refinement_rounds",
+    "summed_rows",
     "support_statistics",
     "weighted_statistics",
 ]

@@ -1,4 +1,4 @@
-"""What the maths refuses to work on, said in words."""
+"""Checks of tensors, which refuse what the maths cannot work on."""
 
 from __future__ import annotations
 

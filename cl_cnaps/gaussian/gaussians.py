@@ -2,7 +2,8 @@
 
 Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I is kept as beta I plus two low-rank parts: rows of the
 class's own, and a multiple of the Gram of rows that all classes of a task share. No D x D matrix is formed. Of classes
-whose scatter was reduced to its largest directions, the rest is a multiple of the identity of the class's own.
+whose scatter was reduced to its largest directions, the rest is given to all classes alike: in its own form where the
+sum of all that was left out is known, else as a multiple of the identity.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from cl_cnaps.gaussian.statistics import (
     join_floors,
     join_rows,
     plus,
-    reduce_rows,
-    select_rows,
+    rows_of,
     sort_rows,
 )
 
@@ -68,13 +68,13 @@ class Gaussians:
     def select(self, classes: Tensor) -> Gaussians:
         """Some of the classes, in the order given; shared rows that none of them uses are dropped."""
         check_classes(classes, self.n_classes)
-        rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
+        chosen, row_class = rows_of(self.row_class_R, self.n_classes, classes)
         weights = self.shared_weight_KT[classes]
         used = torch.nonzero((weights > 0).any(dim=0)).flatten()
         return Gaussians(
             self.counts_K[classes],
             self.means_KD[classes],
-            rows,
+            self.rows_RD[chosen],
             row_class,
             tuple(self.shared[t] for t in used.tolist()),
             weights[:, used],
@@ -85,7 +85,7 @@ class Gaussians:
     def compressed(self, rank: int | None = None) -> Gaussians:
         """The same Gaussians with at most D rows per class and D shared rows; for storing, not for differentiating.
 
-        With `rank`, class and shared part have at most so many rows per class; see `statistics.reduce_rows`.
+        With `rank`, class and shared part have at most so many rows per class; see `reduction.reduce_rows`.
         """
         if rank is not None and rank < self.width:
             return self._reduced(rank)
@@ -110,6 +110,8 @@ class Gaussians:
         return replace(self, rows_RD=rows, row_class_R=row_class, shared=shared, shared_weight_KT=weights)
 
     def _reduced(self, rank: int) -> Gaussians:
+        from cl_cnaps.gaussian.reduction import reduce_rows  # for few directions alone
+
         rows, row_class = self.rows_RD.detach(), self.row_class_R
         weights, floor_K = self.shared_weight_KT.detach(), self.floor_K
         shared: tuple[Tensor, ...] = ()
@@ -126,14 +128,13 @@ class Gaussians:
         elif self.shared and len(self.shared[0]) > rank * self.n_classes:
             part = at_most_width(self.shared[0])
             if rank * self.n_classes < self.width:
-                one = reduce_rows(
-                    part, torch.zeros_like(part[:, 0], dtype=torch.int64), 1, rank * self.n_classes
-                )
+                one_class_R = torch.zeros_like(part[:, 0], dtype=torch.int64)
+                one = reduce_rows(part, one_class_R, 1, rank * self.n_classes, half=True)
                 part, floor_K = one.rows_RD, plus(floor_K, weights[:, 0] * one.floor_K)
             shared = (part,)
         elif self.shared:
             shared = (self.shared[0].detach(),)
-        reduced = reduce_rows(rows, row_class, self.n_classes, rank)
+        reduced = reduce_rows(rows, row_class, self.n_classes, rank, half=True)
         return Gaussians(
             self.counts_K,
             self.means_KD,
@@ -206,6 +207,7 @@ def estimate(
         raise BadInputError(
             f"beta must be positive and finite so that every covariance can be inverted, got {beta}"
         )
+    statistics = statistics.restored()
     scatter = scatter or statistics.scatter
     counts_K, total, task_rows = statistics.counts_K, scatter.total, scatter.rows_RD
     lambda_K = counts_K / (counts_K + 1)
@@ -254,16 +256,18 @@ class _Rest(NamedTuple):
 
 
 def _rest(counts_K: Tensor, scatter: Scatter, own_K: Tensor, shared_K: Tensor) -> _Rest:
-    """A part of the classes' summed scatter where it is known, else of the identity, by weights of own and shared."""
+    """A part of all that was left out where that is known, else of the identity, by weights of own and shared."""
     nothing_K0 = counts_K.new_zeros(len(counts_K), 0)
     if scatter.floor is None:
         return _Rest((), nothing_K0, None)
     level_K = own_K * counts_K * (scatter.floor / scatter.total)
-    if scatter.within_RD is None:
+    if scatter.left_RD is None:
         return _Rest((), nothing_K0, level_K + shared_K * scatter.floor)
-    trace = scatter.within_RD.square().sum()
-    weight_K = level_K * scatter.within_RD.shape[1] / trace.clamp_min(torch.finfo(trace.dtype).tiny)
-    return _Rest((scatter.within_RD,), weight_K[:, None], None)
+    trace = scatter.left_RD.square().sum()
+    if not bool(trace > 0):  # no direction was left out
+        return _Rest((), nothing_K0, level_K)
+    weight_K = level_K * scatter.left_RD.shape[1] / trace
+    return _Rest((scatter.left_RD,), weight_K[:, None], None)
 
 
 def estimate_weighted(
@@ -276,6 +280,7 @@ def estimate_weighted(
         weights: e1 and e2; with e1 = 0 all classes have the same covariance.
         scatter: as in `estimate`.
     """
+    statistics = statistics.restored()
     scatter = scatter or statistics.scatter
     counts_K, (own, shared) = statistics.counts_K, weights
     scale_K = (own / counts_K).sqrt() if bool(own > 0) else torch.zeros_like(counts_K)

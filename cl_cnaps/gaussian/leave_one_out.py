@@ -38,7 +38,7 @@ def leave_one_out_distances(
     if total < 2:
         raise BadInputError("leaving the only image out leaves nothing: two or more are needed")
     labels_M = labels_M.to(features_MD.device, torch.int64)
-    counts_K, rows_RD = statistics.counts_K.double(), statistics.rows_RD.double()
+    counts_K, rows_RD = statistics.counts_K.double(), statistics.restored().rows_RD.double()
     mean_D = (counts_K / total) @ statistics.means_KD.double()
     means_KR, rows_RR, query_MR = _coordinates(
         statistics.means_KD.double() - mean_D, rows_RD, features_MD.double() - mean_D

@@ -124,8 +124,10 @@ def _groups(gaussians: Gaussians) -> list[Tensor]:
 class OwnRows:
     """The classes' own rows, handed out as K x P x D blocks, padded with zero rows (which change nothing)."""
 
-    def __init__(self, rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> None:
-        self._rows_RD = rows_RD
+    def __init__(
+        self, rows_RD: Tensor, row_class_R: Tensor, n_classes: int, scale_R: Tensor | None = None
+    ) -> None:
+        self._rows_RD, self._scale_R = rows_RD, scale_R
         self._ranks_K = torch.bincount(row_class_R, minlength=n_classes)
         self._starts_K = torch.cumsum(self._ranks_K, 0) - self._ranks_K
 
@@ -134,11 +136,21 @@ class OwnRows:
         return int(self._ranks_K[classes].max())
 
     def block(self, classes: Tensor, length: int) -> Tensor:
-        """The rows of these classes, K x P x D with P = `length`."""
+        """The rows of these classes as they are kept, K x P x D with P = `length`."""
+        places_KP, real_KP = self._places(classes, length)
+        rows_KPD = self._rows_RD[places_KP]
+        return rows_KPD if bool(real_KP.all()) else rows_KPD * real_KP[..., None]
+
+    def scales(self, classes: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+        """What these rows are multiplied by, K x P."""
+        places_KP, real_KP = self._places(classes, length)
+        return real_KP.to(dtype) if self._scale_R is None else self._scale_R[places_KP].to(dtype)
+
+    def _places(self, classes: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Where the rows are, and which are of the class."""
         places_KP = self._starts_K[classes][:, None] + torch.arange(length, device=classes.device)
         real_KP = places_KP < (self._starts_K + self._ranks_K)[classes][:, None]
-        rows_KPD = self._rows_RD[places_KP.clamp_max(self._rows_RD.shape[0] - 1)]
-        return rows_KPD if bool(real_KP.all()) else rows_KPD * real_KP[..., None]
+        return places_KP.clamp_max(self._rows_RD.shape[0] - 1), real_KP
 
 
 @dataclass(frozen=True)

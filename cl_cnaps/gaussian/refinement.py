@@ -18,7 +18,6 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian.checks import check_features, check_finite
 from cl_cnaps.gaussian.distances import class_logits
 from cl_cnaps.gaussian.gaussians import Normaliser, estimate
-from cl_cnaps.gaussian.refits import DenseRefit, SpectralRefit
 from cl_cnaps.gaussian.statistics import Statistics
 
 Unbounded = Literal["unbounded"]
@@ -153,6 +152,8 @@ def refinement_rounds(
     differentiable = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (query_QD, logits_QK, support.means_KD, support.rows_RD)
     )
+    from cl_cnaps.gaussian.refits import DenseRefit, SpectralRefit  # needed only where queries refine
+
     kind = DenseRefit if differentiable else SpectralRefit
     prepare = partial(kind.build, support, query_QD, normaliser, beta, mixture=rule == "gmm")
     return Rounds(logits_QK, prepare, dtype, temperature)

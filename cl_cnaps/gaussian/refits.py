@@ -52,6 +52,7 @@ class DenseRefit:
         support: Statistics, query_QD: Tensor, normaliser: Normaliser, beta: float, *, mixture: bool = False
     ) -> DenseRefit:
         """Prepare the rounds; `query_QD` is float64."""
+        support = support.restored()
         n_rows, n_classes = support.rows_RD.shape[0], support.n_classes
         counts_K, old_means_KD = support.counts_K.to(torch.float64), support.means_KD.to(torch.float64)
         total = counts_K.sum() + query_QD.shape[0]

@@ -1,7 +1,8 @@
 """Exact distances to the nearest few of very many classes.
 
-Candidates are the classes with the nearest means in the space whitened by the covariance of all classes; their
-distances are those of `mahalanobis`, computed for pairs of a query and a candidate:
+Candidates are the classes with the nearest means in the space whitened by the covariance of all classes, or rather in
+its directions in which the means differ most; their distances are those of `mahalanobis`, computed for pairs of a query
+and a candidate:
 
     Q_k = B_k + own_k^T own_k,   y = z - mu_k
     y^T Q_k^-1 y = y^T B_k^-1 y - |L_k^-1 own_k B_k^-1 y|^2,   L_k L_k^T = I + own_k B_k^-1 own_k^T
@@ -39,7 +40,13 @@ _CELLS_FROM = 20_000
 _CELLS_SEARCHED = 1 / 8
 _CELL_ROUNDS = 8
 _SAMPLE = 25_000
-"""Classes that the cells are made from."""
+"""Classes that the cells and the directions of the search are made from."""
+
+_SEARCHED_WIDTH = 256
+"""Most directions of the search."""
+
+_AT_HAND = 1 << 21
+"""Numbers of rows that are multiplied at a time: few enough for a processor's cache."""
 
 _BELOW = 1e9
 """How far below the last candidate's logit those of other classes are set: finite, but no probability is left."""
@@ -76,8 +83,8 @@ class Shortlist:
     """own_k B_k^-1 mu_k."""
     squares_K: Tensor
     """mu_k^T B_k^-1 mu_k."""
-    whiten_D: Tensor
-    """Scales vectors for the search, in the coordinates of the pencil."""
+    whiten_DE: Tensor
+    """Maps the coordinates of the pencil to those of the search."""
     search: TorchSearch | FaissSearch
 
     @staticmethod
@@ -117,35 +124,40 @@ class Shortlist:
 
     def _nearest(self, query_QD: Tensor) -> Candidates:
         query_QE = self.pencil.map(query_QD - self.centre_D)
-        classes_QS = self.search.nearest(query_QE * self.whiten_D, self.candidates)
+        classes_QS = self.search.nearest(query_QE @ self.whiten_DE, self.candidates)
         inverse_ME = 1 / self.pencil.diagonals(self.log_u_M.exp())
         squares_QM = query_QE.square() @ inverse_ME.T
         solved_QMD = self.pencil.map_back(query_QE[:, None] * inverse_ME)
-        rows = [OwnRows(part.rows_RD, part.row_class_R, part.n_classes) for part in self.parts]
-        logits = [
-            self._logits(rows, classes_S, solved_MD, squares_M)
-            for classes_S, solved_MD, squares_M in zip(classes_QS, solved_QMD, squares_QM, strict=True)
-        ]
-        return Candidates(classes_QS, torch.stack(logits))
+        # Pairs in the order of their classes, whose rows are then read in the order in which they lie in memory.
+        classes_N, order_N = torch.sort(classes_QS.flatten())
+        query_N = order_N // classes_QS.shape[1]
+        ends = torch.searchsorted(classes_N, self.offsets[1:]).tolist()
+        logits_N = query_QE.new_empty(classes_QS.numel())
+        at_once = max(1, _AT_HAND // (self.rank * len(self.centre_D)))
+        for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(classes_N)], strict=True)):
+            part = self.parts[number]
+            rows = OwnRows(part.rows_RD, part.row_class_R, part.n_classes, part.scale_R)
+            for first in range(start, end, at_once):
+                pairs = slice(first, min(first + at_once, end))
+                logits_N[order_N[pairs]] = self._logits(
+                    number, rows, classes_N[pairs], solved_QMD[query_N[pairs]], squares_QM[query_N[pairs]]
+                )
+        return Candidates(classes_QS, logits_N.view_as(classes_QS))
 
     def _logits(
-        self, rows: Sequence[OwnRows], classes_S: Tensor, solved_MD: Tensor, squares_M: Tensor
+        self, number: int, rows: OwnRows, classes_N: Tensor, solved_NMD: Tensor, squares_NM: Tensor
     ) -> Tensor:
-        """Logits of one query and its candidates, S."""
-        part_S = torch.searchsorted(self.offsets, classes_S, right=True) - 1
-        mixing_SM = self.mixing_KM[classes_S]
-        means_SM = torch.empty_like(mixing_SM)
-        rows_SPM = mixing_SM.new_empty(len(classes_S), self.rank, mixing_SM.shape[1])
-        for number in sorted(set(part_S.tolist())):
-            here = torch.nonzero(part_S == number).flatten()
-            local = classes_S[here] - self.offsets[number]
-            means_SM[here] = (self.parts[number].means_KD[local] - self.centre_D) @ solved_MD.T
-            rows_SPM[here] = rows[number].block(local, self.rank).to(mixing_SM.dtype) @ solved_MD.T
-        to_base_S = ((squares_M - 2 * means_SM) * mixing_SM).sum(dim=1) + self.squares_K[classes_S]
-        projected_SP = (rows_SPM @ mixing_SM[..., None])[..., 0] * self.own_K[classes_S].sqrt()[:, None]
-        projected_SP = projected_SP - self.projected_KP[classes_S]
-        inside_SP = (self.inverse_KPP[classes_S] @ projected_SP[..., None])[..., 0]
-        return inside_SP.square().sum(dim=1) - to_base_S
+        """Logits of pairs of a query and a class of one part, N."""
+        local_N, mixing_NM = classes_N - self.offsets[number], self.mixing_KM[classes_N]
+        means_ND = self.parts[number].means_KD[local_N] - self.centre_D
+        solved_NDM = solved_NMD.mT
+        means_NM = (means_ND[:, None] @ solved_NDM)[:, 0]
+        to_base_N = ((squares_NM - 2 * means_NM) * mixing_NM).sum(dim=1) + self.squares_K[classes_N]
+        rows_NPM = rows.block(local_N, self.rank).to(mixing_NM.dtype) @ solved_NDM
+        weight_NP = rows.scales(local_N, self.rank, mixing_NM.dtype) * self.own_K[classes_N].sqrt()[:, None]
+        projected_NP = (rows_NPM @ mixing_NM[..., None])[..., 0] * weight_NP - self.projected_KP[classes_N]
+        inside_NP = (self.inverse_KPP[classes_N] @ projected_NP[..., None])[..., 0]
+        return inside_NP.square().sum(dim=1) - to_base_N
 
     def logits(self, query_QD: Tensor) -> Tensor:
         """Logits Q x K: those of the candidates are exact, all others lie below them."""
@@ -179,17 +191,21 @@ class Pencil:
         identity_DD = torch.eye(len(covariance_DD), dtype=dtype, device=covariance_DD.device)
         rest_DD = torch.zeros_like(covariance_DD)
         if scatter.floor is not None:
-            if scatter.within_RD is None:
-                raise BadInputError("a shortlist of reduced classes needs the exact sum of their scatters")
-            within_DD = gram(scatter.within_RD.to(dtype))
-            trace = within_DD.trace().clamp_min(torch.finfo(dtype).tiny)
-            rest_DD = within_DD * (scatter.floor / scatter.total * len(within_DD) / trace)
+            if scatter.left_RD is None:
+                raise BadInputError(
+                    "a shortlist of reduced classes needs the sum of what was left out of them"
+                )
+            left_DD = gram(scatter.left_RD.to(dtype))
+            trace = left_DD.trace()
+            share_DD = left_DD / trace if bool(trace > 0) else identity_DD / len(identity_DD)
+            rest_DD = share_DD * (scatter.floor / scatter.total * len(identity_DD))
         first_DD = beta * identity_DD + rest_DD
         check_digits(first_DD + covariance_DD, beta)
         factor_DD = factorise(first_DD)
         middle_DD = solve_rows(factor_DD, solve_rows(factor_DD, covariance_DD - rest_DD).T)
-        values_D, vectors_DD = torch.linalg.eigh((middle_DD + middle_DD.T) / 2)
-        return Pencil(factor_DD, vectors_DD, values_D)
+        # In float32 it need not converge where many eigenvalues are equal, as with fewer classes than features.
+        values_D, vectors_DD = torch.linalg.eigh(((middle_DD + middle_DD.T) / 2).double())
+        return Pencil(factor_DD, vectors_DD.to(dtype), values_D.to(dtype))
 
     def map(self, vectors: Tensor) -> Tensor:
         """Coordinates in which every base is diagonal, ... x D."""
@@ -214,7 +230,7 @@ def _build(
     pencil = Pencil.of(scatter, beta, dtype)
     centre_D = torch.stack([part.means_KD.sum(dim=0) for part in parts]).to(dtype).sum(dim=0) / len(own_K)
     log_u_M = _chebyshev_points(own_K.log())
-    own_rows = [OwnRows(part.rows_RD, part.row_class_R, part.n_classes) for part in parts]
+    own_rows = [OwnRows(part.rows_RD, part.row_class_R, part.n_classes, part.scale_R) for part in parts]
     rank = max(1, *(rows.longest(_numbers(part)) for rows, part in zip(own_rows, parts, strict=True)))
     identity_PP = torch.eye(rank, dtype=dtype, device=own_K.device)
     inverse, projected, squares, offset = [], [], [], 0
@@ -222,7 +238,8 @@ def _build(
         for classes in torch.split(_numbers(part), _AT_ONCE):
             u_K = own_K[classes + offset]
             diagonal_KE = pencil.diagonals(u_K)
-            rows_KPE = pencil.map(rows.block(classes, rank).to(dtype) * u_K.sqrt()[:, None, None])
+            weight_KP = rows.scales(classes, rank, dtype) * u_K.sqrt()[:, None]
+            rows_KPE = pencil.map(rows.block(classes, rank).to(dtype).mul_(weight_KP[..., None]))
             solved_KPE = rows_KPE / diagonal_KE[:, None]
             means_KE = pencil.map(part.means_KD[classes].to(dtype) - centre_D)
             gram_KPP = solved_KPE @ rows_KPE.mT
@@ -231,14 +248,16 @@ def _build(
             projected.append((solved_KPE @ means_KE[..., None])[..., 0])
             squares.append((means_KE.square() / diagonal_KE).sum(dim=1))
         offset += part.n_classes
-    whiten_D = pencil.diagonals(own_K.median()[None])[0].rsqrt()
+    sample_ND = torch.cat([part.means_KD[:: max(1, len(own_K) // _SAMPLE)] for part in parts])
+    sample_NE = pencil.map(sample_ND.to(dtype) - centre_D)
+    whiten_DE = _search_map(pencil.diagonals(own_K.median()[None])[0].rsqrt(), sample_NE)
     search: TorchSearch | FaissSearch = TorchSearch()
     if find_spec("faiss") is not None and own_K.device.type == "cpu":
-        sample = torch.cat([part.means_KD[:: max(1, len(own_K) // _SAMPLE)] for part in parts])
-        search = FaissSearch(pencil.map(sample.to(dtype) - centre_D) * whiten_D, len(own_K))
+        search = FaissSearch(sample_NE @ whiten_DE, len(own_K))
+    del sample_ND, sample_NE
     for part in parts:
-        for means_KD in torch.split(part.means_KD, 1 << 14):
-            search.add(pencil.map(means_KD.to(dtype) - centre_D) * whiten_D)
+        for means_KD in torch.split(part.means_KD, 1 << 12):
+            search.add(pencil.map(means_KD.to(dtype) - centre_D) @ whiten_DE)
     offsets = torch.tensor([0, *(part.n_classes for part in parts[:-1])], device=own_K.device)
     return Shortlist(
         min(candidates, len(own_K)),
@@ -253,9 +272,18 @@ def _build(
         torch.cat(inverse),
         torch.cat(projected),
         torch.cat(squares),
-        whiten_D,
+        whiten_DE,
         search,
     )
+
+
+def _search_map(whiten_D: Tensor, means_NE: Tensor) -> Tensor:
+    """From the coordinates of the pencil to the directions in which whitened means differ most, D x E."""
+    if len(whiten_D) <= _SEARCHED_WIDTH:
+        return torch.diag(whiten_D)
+    _, vectors_DD = torch.linalg.eigh(gram((means_NE * whiten_D).double()))
+    widest_DE: Tensor = vectors_DD[:, -_SEARCHED_WIDTH:].to(whiten_D.dtype)
+    return whiten_D[:, None] * widest_DE
 
 
 class TorchSearch:
@@ -288,8 +316,7 @@ class FaissSearch:
 
         width = sample_ND.shape[1]
         cells = 0 if n_vectors < _CELLS_FROM else 1 << round(math.log2(2 * math.sqrt(n_vectors)))
-        index: Any = faiss.index_factory(width, f"IVF{cells},SQfp16" if cells else "Flat")
-        self._bytes_a_number = 2 if cells else 4
+        index: Any = faiss.index_factory(width, f"IVF{cells},Flat" if cells else "Flat")
         if cells:
             index.cp.niter, index.cp.seed = _CELL_ROUNDS, 0
             index.train(_array(sample_ND))
@@ -309,7 +336,7 @@ class FaissSearch:
     @property
     def nbytes(self) -> int:
         """Memory taken by the vectors."""
-        return int(self._index.ntotal) * int(self._index.d) * self._bytes_a_number
+        return 4 * int(self._index.ntotal) * int(self._index.d)
 
 
 def _numbers(part: Statistics) -> Tensor:

@@ -2,17 +2,17 @@
 
 The scatter of class k, S_k = sum (z - mu_k)(z - mu_k)^T, is never formed: it is kept as its centred rows
 R_k with S_k = R_k^T R_k, which is n_k x D numbers instead of D x D. A reduced scatter has few rows, for its largest
-directions, and a multiple of the identity in place of the others: S_k = R_k^T R_k + f_k I, with the same trace.
+directions, kept in 8 bits a number, and a multiple of the identity in place of the others: S_k = R_k^T R_k + f_k I,
+with the same trace.
 
 Classifiers give what was left out to all classes alike, by their number of images: a class must not look nearer for
-having more of it (measured: 1.2 points of accuracy).
+having more of it. Where the sum of all that was left out is known, f_k I takes its form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,14 +27,8 @@ from cl_cnaps.gaussian.checks import (
 )
 from cl_cnaps.gaussian.cholesky import PrecisionError, factorise, gram
 
-_CHUNK = 1 << 26
-"""Most numbers in one intermediate array: 256 MB in float32."""
-
 _MANY = 8
 """Rows, as a multiple of the width, from which the Gram of all is formed first."""
-
-_HALF_RANGE = (1e-2, 3e4)
-"""Largest entries between which rows keep their digits in half precision."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,8 @@ class Scatter:
     """n, the number of images."""
     floor: Tensor | None = None
     """Sum of f_k over the classes, where their scatters were reduced."""
-    within_RD: Tensor | None = None
-    """Rows of the exact sum of the classes' scatters, where `rows_RD` is exact too: f_k I then takes this form."""
+    left_RD: Tensor | None = None
+    """Rows of the sum of all that was left out, where it is known and `rows_RD` is exact: f_k I takes its form."""
 
     def scaled(self, factor: Tensor) -> Scatter:
         """The scatter of all features times `factor`."""
@@ -55,7 +49,7 @@ class Scatter:
             self.rows_RD * factor,
             self.total,
             None if self.floor is None else self.floor * factor.square(),
-            None if self.within_RD is None else self.within_RD * factor,
+            None if self.left_RD is None else self.left_RD * factor,
         )
 
 
@@ -72,6 +66,8 @@ class Statistics:
     """Which class each row belongs to, ascending."""
     floor_K: Tensor | None = None
     """f_k of reduced scatters; None where none was reduced."""
+    scale_R: Tensor | None = None
+    """What rows that are kept in 8 bits are multiplied by; None for other rows."""
 
     @property
     def n_classes(self) -> int:
@@ -96,7 +92,7 @@ class Statistics:
     def task_rows(self) -> Tensor:
         """Rows whose Gram is the scatter of the whole task: within the classes, then between them."""
         between_KD = self.counts_K.sqrt()[:, None] * (self.means_KD - self.task_mean_D)
-        return torch.cat([self.rows_RD, between_KD])
+        return torch.cat([self.restored().rows_RD, between_KD])
 
     @property
     def scatter(self) -> Scatter:
@@ -105,15 +101,31 @@ class Statistics:
 
     def scaled(self, factor: Tensor) -> Statistics:
         """The statistics of all features times `factor`."""
+        whole = self.restored()
         floor_K = None if self.floor_K is None else self.floor_K * factor.square()
-        return replace(self, means_KD=self.means_KD * factor, rows_RD=self.rows_RD * factor, floor_K=floor_K)
+        return replace(
+            whole, means_KD=self.means_KD * factor, rows_RD=whole.rows_RD * factor, floor_K=floor_K
+        )
+
+    def restored(self) -> Statistics:
+        """The same with rows in the precision of the means."""
+        if self.scale_R is None:
+            return self
+        rows_RD = self.rows_RD.to(self.scale_R.dtype).mul_(self.scale_R[:, None])
+        return replace(self, rows_RD=rows_RD, scale_R=None)
 
     def select(self, classes: Tensor) -> Statistics:
         """The statistics of some classes, in the order given."""
         check_classes(classes, self.n_classes)
-        rows, row_class = select_rows(self.rows_RD, self.row_class_R, self.n_classes, classes)
-        floor_K = None if self.floor_K is None else self.floor_K[classes]
-        return Statistics(self.counts_K[classes], self.means_KD[classes], rows, row_class, floor_K)
+        chosen, row_class = rows_of(self.row_class_R, self.n_classes, classes)
+        return Statistics(
+            self.counts_K[classes],
+            self.means_KD[classes],
+            self.rows_RD[chosen],
+            row_class,
+            None if self.floor_K is None else self.floor_K[classes],
+            None if self.scale_R is None else self.scale_R[chosen],
+        )
 
     def levelled(self) -> Statistics:
         """The same with what was left out of the scatters given to all classes by their number of images."""
@@ -123,24 +135,27 @@ class Statistics:
 
     def nbytes(self) -> int:
         """Memory the numbers take."""
-        parts = (self.counts_K, self.means_KD, self.rows_RD, self.row_class_R, self.floor_K)
-        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+        parts = (self.counts_K, self.means_KD, self.rows_RD, self.row_class_R, self.floor_K, self.scale_R)
+        return sum(part.nbytes for part in parts if part is not None)
 
-    def compressed(self, rank: int | None = None) -> Statistics:
-        """The same scatter in at most D rows per class; for storing, not for differentiating.
-
-        With `rank` in at most so many rows per class and a multiple of the identity, see `reduce_rows`.
-        """
-        if rank is not None and rank < self.width:
-            reduced = reduce_rows(self.rows_RD, self.row_class_R, self.n_classes, rank)
-            return replace(
-                self,
-                rows_RD=reduced.rows_RD,
-                row_class_R=reduced.row_class_R,
-                floor_K=plus(self.floor_K, reduced.floor_K),
-            )
+    def compressed(self) -> Statistics:
+        """The same scatter in at most D rows per class; for storing, not for differentiating."""
         rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)
         return replace(self, rows_RD=rows, row_class_R=row_class)
+
+    def reduced(self, rank: int) -> tuple[Statistics, Tensor]:
+        """The scatter in at most `rank` rows of bytes per class and a multiple of the identity, see `reduce_rows`.
+
+        Returns also at most D rows whose Gram is the sum of all that was left out.
+        """
+        from cl_cnaps.gaussian.reduction import as_bytes, reduce_rows  # for few directions alone
+
+        whole = self.restored()
+        found = reduce_rows(whole.rows_RD, self.row_class_R, self.n_classes, rank)
+        rows_RD, scale_R = as_bytes(found.rows_RD)
+        floor_K = plus(self.floor_K, found.floor_K)
+        reduced = Statistics(self.counts_K, self.means_KD, rows_RD, found.row_class_R, floor_K, scale_R)
+        return reduced, found.left_RD
 
 
 def support_statistics(features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Statistics:
@@ -206,7 +221,7 @@ def pool(support: Statistics, query_QD: Tensor, weights_QK: Tensor) -> Statistic
     query_rows, query_class = _weighted_rows(query_QD, weights_QK, means_KD)
     classes = torch.arange(support.n_classes, device=means_KD.device)
     rows, row_class = sort_rows(
-        torch.cat([support.rows_RD, shift_KD, query_rows]),
+        torch.cat([support.restored().rows_RD, shift_KD, query_rows]),
         torch.cat([support.row_class_R, classes, query_class]),
     )
     return Statistics(counts_K, means_KD, rows, row_class, support.floor_K)
@@ -224,7 +239,7 @@ def combine(first: Statistics, second: Statistics) -> Statistics:
     between_KD = (first.counts_K * second.counts_K / counts_K).sqrt()[:, None] * shift_KD
     classes = torch.arange(first.n_classes, device=means_KD.device)
     rows, row_class = sort_rows(
-        torch.cat([first.rows_RD, second.rows_RD, between_KD]),
+        torch.cat([first.restored().rows_RD, second.restored().rows_RD, between_KD]),
         torch.cat([first.row_class_R, second.row_class_R, classes]),
     )
     return Statistics(counts_K, means_KD, rows, row_class, plus(first.floor_K, second.floor_K))
@@ -232,6 +247,9 @@ def combine(first: Statistics, second: Statistics) -> Statistics:
 
 def join(parts: Sequence[Statistics]) -> Statistics:
     """The classes of several sets side by side."""
+    scales = [part.scale_R for part in parts if part.scale_R is not None]
+    if len(scales) < len(parts):
+        parts, scales = [part.restored() for part in parts], []
     offsets = [sum(part.n_classes for part in parts[:i]) for i in range(len(parts))]
     return Statistics(
         torch.cat([part.counts_K for part in parts]),
@@ -239,6 +257,7 @@ def join(parts: Sequence[Statistics]) -> Statistics:
         torch.cat([part.rows_RD for part in parts]),
         torch.cat([part.row_class_R + offset for part, offset in zip(parts, offsets, strict=True)]),
         join_floors([part.floor_K for part in parts], [part.counts_K for part in parts]),
+        torch.cat(scales) if scales else None,
     )
 
 
@@ -260,17 +279,15 @@ def sort_rows(rows_RD: Tensor, row_class_R: Tensor) -> tuple[Tensor, Tensor]:
     return rows_RD[order], row_class_R[order]
 
 
-def select_rows(
-    rows_RD: Tensor, row_class_R: Tensor, n_classes: int, classes: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The rows of some classes, numbered by their place in `classes`; a class may be asked for more than once."""
+def rows_of(row_class_R: Tensor, n_classes: int, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of the rows of some classes, which may repeat, and for each its class by position in `classes`."""
     ranks = torch.bincount(row_class_R, minlength=n_classes)
     starts = torch.cumsum(ranks, 0) - ranks
     wanted = ranks[classes]
     row_class = torch.repeat_interleave(torch.arange(len(classes), device=wanted.device), wanted)
     first_row = torch.cumsum(wanted, 0) - wanted
     within = torch.arange(len(row_class), device=wanted.device) - first_row[row_class]
-    return rows_RD[starts[classes][row_class] + within], row_class
+    return starts[classes][row_class] + within, row_class
 
 
 def compress_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
@@ -280,69 +297,6 @@ def compress_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int) -> tuple
     if not bool((ranks > width).any()):
         return rows_RD, row_class_R
     return join_rows([at_most_width(rows) for rows in torch.split(rows_RD, ranks.tolist())])
-
-
-class ReducedRows(NamedTuple):
-    """Few rows per class, and the multiple of the identity that stands for the rest."""
-
-    rows_RD: Tensor
-    row_class_R: Tensor
-    floor_K: Tensor
-
-
-@torch.no_grad()
-def reduce_rows(rows_RD: Tensor, row_class_R: Tensor, n_classes: int, rank: int) -> ReducedRows:
-    """At most `rank` rows per class, for the largest directions of its Gram, and f_k I for the others (PPCA's form).
-
-    The `rank` largest eigenvalues and the trace stay as they are. Rows are kept in half precision where its range
-    allows; what rounding takes off the trace goes into f_k.
-    """
-    width = rows_RD.shape[1]
-    if not 1 <= rank < width:
-        raise BadInputError(f"the rank of a class must be at least 1 and below the width {width}, got {rank}")
-    ranks_K = torch.bincount(row_class_R, minlength=n_classes)
-    starts_K = torch.cumsum(ranks_K, 0) - ranks_K
-    wide = torch.promote_types(rows_RD.dtype, torch.float32)
-    traces_K = torch.zeros(n_classes, dtype=torch.float64, device=rows_RD.device)
-    traces_K.index_add_(0, row_class_R, rows_RD.to(wide).square().sum(dim=1).double())
-    kept_K = ranks_K.clamp_max(rank)
-    new_class_R = torch.repeat_interleave(torch.arange(n_classes, device=rows_RD.device), kept_K)
-    firsts_K = torch.cumsum(kept_K, 0) - kept_K
-    new_RD = rows_RD.new_empty(int(kept_K.sum()), width, dtype=wide)
-    for length in sorted(set(ranks_K.tolist())):
-        same = torch.nonzero(ranks_K == length).flatten()
-        for classes in torch.split(same, max(1, _CHUNK // (max(1, length) * width))):
-            places_KP = starts_K[classes][:, None] + torch.arange(length, device=classes.device)
-            targets_KP = firsts_K[classes][:, None] + torch.arange(min(length, rank), device=classes.device)
-            block_KPD = rows_RD[places_KP].to(wide)
-            new_RD[targets_KP] = block_KPD if length <= rank else _largest(block_KPD, rank)
-    new_RD = _half_if_it_fits(new_RD)
-    sums_K = torch.zeros_like(traces_K)
-    sums_K.index_add_(0, new_class_R, new_RD.to(wide).square().sum(dim=1).double())
-    floor_K = ((traces_K - sums_K) / width).clamp_min(0).to(wide)
-    return ReducedRows(new_RD, new_class_R, floor_K)
-
-
-def _largest(rows_KPD: Tensor, rank: int) -> Tensor:
-    """Rows K x R x D for the largest directions; what the identity has of each is taken off."""
-    values_KP, vectors_KPP = torch.linalg.eigh((rows_KPD @ rows_KPD.mT).double())
-    values_KP, vectors_KPP = values_KP.clamp_min(0).flip(-1), vectors_KPP.flip(-1)
-    others_K = values_KP[:, rank:].sum(dim=1) / (rows_KPD.shape[2] - rank)
-    largest_KR = values_KP[:, :rank]
-    share_KR = (largest_KR - others_K[:, None]).clamp_min(0) / largest_KR.clamp_min(
-        torch.finfo(torch.float64).tiny
-    )
-    mixing_KPR = vectors_KPP[..., :rank] * share_KR.sqrt()[:, None]
-    largest_KRD: Tensor = mixing_KPR.to(rows_KPD.dtype).mT @ rows_KPD
-    return largest_KRD
-
-
-def _half_if_it_fits(rows_RD: Tensor) -> Tensor:
-    """The rows in half precision, rounded towards zero; as they are if they are too large or too small for it."""
-    largest = float(rows_RD.abs().max()) if rows_RD.numel() else 1.0
-    if not _HALF_RANGE[0] < largest < _HALF_RANGE[1]:
-        return rows_RD
-    return (rows_RD * (1 - 2**-11)).to(torch.float16)
 
 
 def plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -376,6 +330,18 @@ def at_most_width(rows_RD: Tensor) -> Tensor:
             pass
     factor: Tensor = torch.linalg.qr(rows_RD.detach(), mode="r").R
     return factor
+
+
+def summed_rows(first_RD: Tensor, more: Iterable[Tensor]) -> Tensor:
+    """At most D rows whose Gram is the sum of the parts' Grams; few parts are held at a time."""
+    held, number = [first_RD], len(first_RD)
+    for part in more:
+        held.append(part)
+        number += len(part)
+        if number >= 2 * _MANY * first_RD.shape[1]:
+            held = [at_most_width(torch.cat(held))]
+            number = len(held[0])
+    return at_most_width(torch.cat(held))
 
 
 def join_rows(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -102,7 +102,7 @@ class RecallPoint:
 
 
 def recall_rows(scores: Iterable[Score]) -> Iterator[dict[str, Any]]:
-    """For every number of shots: the classes of all tasks that had so many, and their recall.
+    """Return for every number of shots the classes of all tasks that had so many, and their recall.
 
     `recall` is the mean over those classes and `std` its spread (1/n).
     """

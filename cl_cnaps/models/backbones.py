@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,13 +16,16 @@ from cl_cnaps.errors import BadInputError, foreign
 from cl_cnaps.models.networks import (
     DEFAULT_BACKBONE,
     PACKAGED,
+    PACKAGED_IMAGE_SIZE,
     BackboneInfo,
+    check_activations,
     load_file,
     packaged_network,
     papers_resnet,
     random_source,
     timm_network,
 )
+from cl_cnaps.models.tensor_files import state_digest
 
 _NAMES = (*PACKAGED, "resnet18")
 
@@ -84,16 +86,6 @@ class Backbone(nn.Module):
     def digest(self) -> str:
         """SHA-256 over the network's names and numbers, first 16 hex digits."""
         return state_digest(self.network.state_dict())
-
-
-def state_digest(state: Mapping[str, Tensor]) -> str:
-    """A short content digest of named tensors, the same on every platform."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -168,10 +160,12 @@ def load_backbone(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         if name in PACKAGED:
-            network, info = packaged_network(name, weights, image_size or 96, seed)
+            network, info = packaged_network(name, weights, image_size or PACKAGED_IMAGE_SIZE, seed)
+            check_activations(network, info)
             return Backbone(network, info, norm_layers(network))
         if name == "resnet18":
             network, info = papers_resnet(weights, image_size or 84, seed)
+            check_activations(network, info)
             # The paper modulates the two batch-norms of each block, not the stem's and not the shortcut's.
             layers = norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
             return Backbone(network, info, layers)
@@ -195,6 +189,7 @@ def _own(name: str, weights: str, image_size: int | None, seed: int) -> Backbone
 def _probed(network: nn.Module, info: BackboneInfo) -> Backbone:
     """Return the backbone after one image has shown its width, and which of its norms take part."""
     info.check_size(info.image_size)
+    check_activations(network, info)
     called: set[str] = set()
     layers = norm_layers(network)
     handles = [
@@ -270,7 +265,7 @@ def describe_backbone(name: str) -> dict[str, Any]:
 
 
 def _pooling(network: nn.Module) -> str:
-    """How a network's map or tokens become one vector, as timm names it."""
+    """Return how a network's map or tokens become one vector, as timm names it."""
     for holder in (network, getattr(network, "head", None)):
         pool = getattr(holder, "global_pool", None)
         kind = getattr(pool, "pool_type", pool)

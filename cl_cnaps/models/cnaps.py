@@ -72,6 +72,7 @@ class CnapsModel(nn.Module):
     """The shared skeleton: a frozen backbone adapted to a task by FiLM, and a head fitted in closed form."""
 
     name: ClassVar[ModelName]
+    released_normaliser: ClassVar[Normaliser] = "released-simple"
 
     def __init__(self, config: CnapsConfig, backbone: Backbone) -> None:
         super().__init__()
@@ -91,7 +92,8 @@ class CnapsModel(nn.Module):
                     f"images of {backbone.info.image_size} pixels are too small for the set encoder, which needs "
                     f"{SMALLEST_IMAGE}; choose a larger image_size, or adaptation none"
                 )
-            self.task_encoder = self._make_encoder()
+            encoder = TransductiveTaskEncoder if config.encodes_queries else MeanTaskEncoder
+            self.task_encoder = encoder(config.encoder, backbone)
             self.adaptation = make_adaptation(config.generator, backbone.film_layers)
         if config.learned_temperature:
             self.log_temperature = nn.Parameter(torch.tensor(3.0 if config.adaptation == "film" else 0.0))
@@ -101,9 +103,6 @@ class CnapsModel(nn.Module):
         """Mean encodings of the sources that the weights were validated on, where they are known."""
         self._folders: dict[int, Folder] = {}
         self._layer_area: float | None = None
-
-    def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
-        return MeanTaskEncoder(self.config.encoder, self.backbone)
 
     @property
     def temperature(self) -> Tensor:
@@ -222,7 +221,7 @@ class CnapsModel(nn.Module):
     @property
     def normaliser(self) -> Normaliser:
         """How this model turns sums of squares into covariances."""
-        return "paper" if self.config.normaliser == "paper" else "released-simple"
+        return "paper" if self.config.normaliser == "paper" else self.released_normaliser
 
     def fit(self, features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Head:
         """The classes of a task from its support features."""
@@ -291,21 +290,10 @@ class TransductiveCnaps(CnapsModel):
     """
 
     name = "transductive"
-
-    def _make_encoder(self) -> MeanTaskEncoder | TransductiveTaskEncoder:
-        return (
-            TransductiveTaskEncoder(self.config.encoder, self.backbone)
-            if self.config.encodes_queries
-            else super()._make_encoder()
-        )
-
-    @property
-    def normaliser(self) -> Normaliser:
-        """How this model turns sums of squares into covariances."""
-        return "paper" if self.config.normaliser == "paper" else "released-transductive"
+    released_normaliser = "released-transductive"
 
     def logits(self, head: Head, query_QD: Tensor) -> Tensor:
-        """In training from the support alone, but for Transductive+; in evaluation refined on this whole query set."""
+        """Logits in training from the support alone, but for Transductive+; in evaluation refined on this query set."""
         if not self.config.refines or (self.training and self.config.variant != "plus"):
             return super().logits(head, query_QD)
         assert isinstance(head, GaussianHead)
@@ -319,15 +307,7 @@ class TransductiveCnaps(CnapsModel):
         *,
         covered: bool = True,
     ) -> Tensor:
-        """Logits Q x K refined on the query set as this model does it.
-
-        Args:
-            support: statistics of the labelled images.
-            query_QD: features of the whole query set.
-            initial_logits_QK: logits to start from in place of the support-only fit.
-            covered: whether the query set has images of all classes that compete, by which `auto` responsibilities
-                are chosen.
-        """
+        """Logits Q x K refined on the query set as this model does it; arguments as of `refinement`."""
         rounds = self.refinement(support, query_QD, initial_logits_QK, covered=covered)
         return rounds.end(self.config.refine_min, self.config.refine_max).logits_QK
 
@@ -339,7 +319,15 @@ class TransductiveCnaps(CnapsModel):
         *,
         covered: bool = True,
     ) -> Rounds:
-        """The rounds of that refinement, to be ended under any bounds."""
+        """The rounds of the refinement, to be ended under any bounds.
+
+        Args:
+            support: statistics of the labelled images.
+            query_QD: features of the whole query set.
+            initial_logits_QK: logits to start from in place of the support-only fit.
+            covered: whether the query set has images of all classes that compete, by which `auto` responsibilities
+                are chosen.
+        """
         kind = self.config.responsibilities
         calibrated = kind == "calibrated" or (kind == "auto" and covered)
         return refinement_rounds(

@@ -213,7 +213,12 @@ class _TaskEncoder(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, tasks: Sequence[Tensor]) -> None:
-        """Set the standardisation by the support images of some training tasks, each prepared for the backbone."""
+        """Set the standardisation by the support images of some training tasks, each prepared for the backbone.
+
+        Weights that a training starts from bring theirs, which stays.
+        """
+        if isinstance(self.norm, TaskNorm) and int(self.norm.get_buffer("tasks")):
+            return
         if isinstance(self.set_encoder, BackboneSetEncoder):
             self.set_encoder.norm.update(
                 torch.stack([self.set_encoder.statistics(images).mean(dim=0) for images in tasks])

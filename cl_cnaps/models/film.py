@@ -383,6 +383,6 @@ def _with_parameters(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
 
 
 def _activation(norm: nn.Module) -> nn.Module:
-    """What timm joins with a norm in one module, and has to stay."""
+    """Return the activation that timm joins with a norm in one module, which has to stay."""
     activation = getattr(norm, "act", None)
     return activation if isinstance(activation, nn.Module) else nn.Identity()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
+from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig, ModelName
@@ -92,7 +93,7 @@ def load_model(
         raise BadInputError(f"the weights {given} come with their own backbone: leave backbone_weights out")
     own = None
     if weights is None and adaptation != "none" and backbone_weights == "auto":
-        own = shipped(name, variant, backbone or DEFAULT_BACKBONE)
+        own = shipped(name, variant, backbone or DEFAULT_BACKBONE, changes.get("metric"))
     if found := given or own:
         if adaptation == "none":
             changes["adaptation"] = adaptation
@@ -176,11 +177,14 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def shipped(name: ModelName, variant: str | None, backbone: str) -> str | None:
-    """The shipped weights for a model, if any; only Transductive+ is a variant with weights of its own."""
+def shipped(name: ModelName, variant: str | None, backbone: str, metric: str | None = None) -> str | None:
+    """The shipped weights for a model, if any; Transductive+ and FiT's heads have weights of their own."""
     serves = "transductive-plus" if variant == "plus" else weights_model(name, variant)
-    path = shipped_root() / f"{serves}-{backbone.replace(':', '-')}.safetensors"
-    return str(path) if path.is_file() else None
+    for one in (metric, serves) if metric in FIT_RULES else (serves,):
+        path = shipped_root() / f"{one}-{backbone.replace(':', '-')}.safetensors"
+        if path.is_file():
+            return str(path)
+    return None
 
 
 def _source_without_weights(model: CnapsModel) -> str:

@@ -1,7 +1,9 @@
-"""Named tensors in and out of files, without ever running code from a file."""
+"""Named tensors in and out of files, to the last bit and without ever running code from a file."""
 
 from __future__ import annotations
 
+import hashlib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,14 +13,15 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cl_cnaps.data.atomic import make_folder, partial_file
-from cl_cnaps.errors import ClCnapsError, MissingDataError, foreign
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file or of a PyTorch checkpoint, in the file's order.
 
     A checkpoint may be a plain state dict or hold one under `model_state_dict` or `state_dict`. It is read with
-    weights_only=True: a file that holds anything but tensors and plain containers is refused.
+    weights_only=True: a file that holds anything but tensors and plain containers is refused. So is a file of this
+    program whose content is not what was written.
     """
     if not path.is_file():
         raise MissingDataError(f"there is no weight file {path}")
@@ -27,8 +30,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             foreign(path.name, "not a safetensors file"),
             safe_open(path, framework="pt", device="cpu") as file,
         ):
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            check_digest(path.name, tensors, file.metadata() or {})
+            return tensors
     with foreign(path.name, "not a checkpoint of plain tensors, and nothing else is loaded"):
+        _check_zip(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     for key in ("model_state_dict", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -41,11 +47,25 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     ):
         raise ClCnapsError(f"{path.name} holds no state dict: expected names with tensors")
     for name, tensor in content.items():
-        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        if (
+            tensor.layout != torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.is_quantized
+            or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size()
+        ):
             raise ClCnapsError(
                 f"{path.name}: {name} is no plain tensor of numbers ({tensor.layout}, {tensor.device})"
             )
     return {str(name): tensor for name, tensor in content.items()}
+
+
+def _check_zip(path: Path) -> None:
+    """Refuse a checkpoint that unpacks to more than it has: PyTorch packs none, and reads any size."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > path.stat().st_size:
+            raise BadInputError(f"{path.name} unpacks to {unpacked:,} bytes: refused as a zip bomb")
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -57,13 +77,37 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a .safetensors file; what was there is replaced when the new one is whole and on the disk."""
+    """Write a .safetensors file with its digest; it replaces what was there when it is whole and on the disk."""
     make_folder(path.parent)
     content = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata)
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        {**metadata, "digest": content_digest(tensors, metadata)},
     )
     with partial_file(path) as partial:
         partial.write_bytes(content)
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """A short content digest of named tensors, the same on every platform."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()[:16]
+
+
+def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """Return the digest of a file's numbers and of its metadata but this digest."""
+    described = sorted((key, value) for key, value in metadata.items() if key != "digest")
+    return hashlib.sha256(f"{state_digest(tensors)} {described}".encode()).hexdigest()[:16]
+
+
+def check_digest(where: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Refuse a file of this program whose content is not what was written."""
+    written_here = metadata.get("format", "").startswith("cl-cnaps ")
+    if written_here and metadata.get("digest") != content_digest(tensors, metadata):
+        raise BadInputError(f"{where} is damaged: its content does not match the digest in its metadata")
 
 
 def load_exactly(

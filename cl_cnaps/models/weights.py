@@ -1,11 +1,12 @@
 """Model weights in safetensors files whose metadata describe them.
 
-A file holds the trained parts of a model, and the backbone too unless a package installs it.
+A file holds the trained parts of a model, and the backbone too unless a package installs it. A model whose features are
+those of other weights, such as FiT's heads on the features of Simple CNAPS, may name those weights in place of the
+features.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -18,13 +19,13 @@ from torch import Tensor
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
 from cl_cnaps.gaussian import FIT_RULES
-from cl_cnaps.models.backbones import Backbone, load_backbone, state_digest
+from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import CnapsModel, make_model
 from cl_cnaps.models.config import CnapsConfig
 from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.networks import PACKAGED
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
-from cl_cnaps.paths import weights_root
+from cl_cnaps.paths import below, weights_root
 from cl_cnaps.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -49,15 +50,30 @@ class WeightFile:
     backbone_pretraining: str
     training: Mapping[str, Any]
     """How it was made: recipe, data, tasks, seed, commit; or the checkpoint it was imported from."""
+    features: tuple[str, str] | None = None
+    """Name and digest of the weights that the task encoder and the adaptation are read from, if not from this file."""
+
+    @property
+    def image_size(self) -> int | None:
+        """Of the input; None, for the backbone's default, if it was trained at several sizes."""
+        found: Any = self.training
+        for key in ("recipe", "training", "image_sizes"):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return None if found else self.config.image_size
 
 
 def shipped_root() -> Path:
-    """Where the weights that come with the package are."""
+    """Return the folder of the weights that come with the package."""
     return Path(__file__).parent.parent / "weights"
 
 
 def save_weights(
-    path: Path, model: CnapsModel, training: Mapping[str, Any], *, dtype: torch.dtype = torch.float32
+    path: Path,
+    model: CnapsModel,
+    training: Mapping[str, Any],
+    *,
+    dtype: torch.dtype = torch.float32,
+    features: WeightFile | None = None,
 ) -> WeightFile:
     """Write a model's weights and return the metadata of the file.
 
@@ -66,17 +82,23 @@ def save_weights(
         model: the model; a backbone that every installation has is not written.
         training: how the weights were made, as values that JSON can hold.
         dtype: of the trained parameters; the backbone and running statistics are kept as they are.
+        features: weights with the same task encoder and adaptation, which are then named and not written.
     """
     if path.suffix != ".safetensors":
         raise ClCnapsError(f"weight files end in .safetensors, {path.name} does not")
     backbone = model.backbone
     has_backbone = not _is_installed(backbone)
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    state, trained = model.state_dict(), {name for name, one in model.named_parameters() if one.requires_grad}
     tensors = {
         name: tensor.to(dtype) if name in trained else tensor  # statistics keep their precision
-        for name, tensor in model.state_dict().items()
+        for name, tensor in state.items()
         if has_backbone or not name.startswith(_BACKBONE)
     }
+    if features is not None:
+        shared = _task_parts(read_tensors(features.path))
+        if any(not torch.equal(state[key].float(), tensor.float()) for key, tensor in shared.items()):
+            raise ClCnapsError(f"{path.name} was not written: its features are not those of {features.name}")
+        tensors = {key: tensor for key, tensor in tensors.items() if key not in shared}
     for key, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ClCnapsError(f"{key} contains NaN or Inf in {tensor.dtype}: {path.name} was not written")
@@ -89,8 +111,9 @@ def save_weights(
         "backbone_source": backbone.info.weights_source,
         "backbone_pretraining": backbone.info.pretraining,
         "training": json.dumps(dict(training), sort_keys=True, allow_nan=False),
+        "features": json.dumps(None if features is None else [features.name, features.digest]),
     }
-    write_tensors(path, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
+    write_tensors(path, tensors, metadata)
     return describe(path)
 
 
@@ -121,8 +144,12 @@ def describe(path: Path) -> WeightFile:
         config, has_backbone, training = (
             json.loads(metadata[k]) for k in ("config", "has_backbone", "training")
         )
+        features = json.loads(metadata.get("features", "null"))
         if not isinstance(has_backbone, bool) or not isinstance(training, dict):
             raise TypeError("has_backbone is true or false, and training an object")
+        if features is not None:
+            name, digest = map(str, features)
+            features = (name, digest)
         return WeightFile(
             path.stem,
             path,
@@ -133,6 +160,7 @@ def describe(path: Path) -> WeightFile:
             metadata["backbone_source"],
             metadata["backbone_pretraining"],
             training,
+            features,
         )
 
 
@@ -201,12 +229,10 @@ def load_weights(name: str | Path, **changes: Any) -> tuple[CnapsModel, WeightFi
 
 
 def _load(file: WeightFile, changes: Mapping[str, Any]) -> tuple[CnapsModel, WeightFile]:
-    tensors, metadata = read_tensors(file.path), read_metadata(file.path)
-    if content_digest(tensors, metadata) != file.digest:
-        raise ClCnapsError(
-            f"{file.path.name} is damaged: its content does not match the digest in its metadata"
-        )
-    config = replace(file.config, **changes)
+    tensors = read_tensors(file.path)
+    if file.features is not None:
+        tensors |= _task_parts(read_tensors(_features_file(file, *file.features).path))
+    config = replace(file.config, **{"image_size": file.image_size, **changes})
     if config.metric in FIT_RULES and config.metric != file.config.metric:
         raise MissingDataError(
             f"the metric {config.metric} has weights of its own, which {file.path.name} does not have: train them "
@@ -234,11 +260,27 @@ def _load(file: WeightFile, changes: Mapping[str, Any]) -> tuple[CnapsModel, Wei
     return model.eval(), file
 
 
+def weights_with_features(name: str, digest: str, *roots: Path) -> WeightFile | None:
+    """The weights of this name and digest in one of these folders or by their name, if they hold their features."""
+    for path in (below(root, f"{name}.safetensors") for root in (*roots, shipped_root(), weights_root())):
+        if path.is_file() and (found := describe(path)).digest == digest and found.features is None:
+            return found
+    return None
+
+
+def _features_file(file: WeightFile, name: str, digest: str) -> WeightFile:
+    """The weights that a file has its features from: beside it, or by their name."""
+    if found := weights_with_features(name, digest, file.path.parent):
+        return found
+    raise MissingDataError(
+        f"{file.path.name} has the features of the weights {name} ({digest}), which are neither beside it nor in "
+        "`cl-cnaps weights list`: bring that file, or train these weights again"
+    )
+
+
+def _task_parts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in tensors.items() if key.startswith(_TASK_PARTS)}
+
+
 def _backbone_state(model: CnapsModel) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_BACKBONE)}
-
-
-def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """Return the digest of a file's numbers and of its metadata but this digest."""
-    described = sorted((key, value) for key, value in metadata.items() if key != "digest")
-    return hashlib.sha256(f"{state_digest(tensors)} {described}".encode()).hexdigest()[:16]

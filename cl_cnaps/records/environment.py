@@ -90,7 +90,7 @@ def code_version(package: Path | None = None) -> dict[str, Any]:
     return {
         "version": cl_cnaps.__version__,
         "commit": _git(package, "rev-parse", "HEAD"),
-        "dirty": bool(changes),
+        "dirty": None if changes is None else bool(changes),
     }
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,12 +15,15 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.ablations import GRID_MAX, GRID_MIN, left_out
 from cl_cnaps.metrics.curves import RecallPoint, recall_points
 from cl_cnaps.metrics.intervals import mean_difference
-from cl_cnaps.report.adaptation import modulation_notes, modulation_table
+from cl_cnaps.report.adaptation import has_encodings, modulation_notes, modulation_table
 from cl_cnaps.report.few_shot import SEEN_MARK, data_set_notes, data_set_words, paper_average, task_headline
 from cl_cnaps.report.labels import adaptation_words, count
 from cl_cnaps.report.paper import ablation_rows
 from cl_cnaps.report.table import EMPTY, Cell, Column, Table, TableRow, accuracy, printed, signed, words
 from cl_cnaps.report.view import Headline, Row, View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BASES: Mapping[str, str] = {
     "adaptation": "own",
@@ -32,8 +34,8 @@ BASES: Mapping[str, str] = {
     "shots": "simple",
 }
 """The row that others are compared with; where the numbers of queries vary there is none."""
-PRINTED: Mapping[str, tuple[str, ...]] = {"refinement": ("simple", "none", "free", "2-4")}
-"""Rows of the paper's table, where the ablation has more."""
+PRINTED: Mapping[str, tuple[str, ...]] = {"refinement": ("simple", "none", "free", "2-4", "raw")}
+"""Rows of tables, where the ablation has more: those of a grid have a table of their own."""
 _TITLES = {
     "adaptation": "the adaptation",
     "metric": "metrics",
@@ -51,6 +53,12 @@ FIGURE_TITLES = {
     "queries": "Accuracy against queries",
 }
 """By the names of their files."""
+_FIGURES = {
+    "adaptation": ("encodings", "film-distances"),
+    "refinement": ("grid",),
+    "shots": ("recall",),
+    "queries": ("queries",),
+}
 _DOMAINS = {"in": "in-domain accuracy, %", "out": "out-of-domain accuracy and averages, %"}
 _FROZEN = {
     "transduction": "Without adaptation there is no task encoding: FEOT is Simple CNAPS, and COT Transductive CNAPS.",
@@ -102,10 +110,10 @@ class AblationView(View):
         found = []
         for row in self.record.summary["rows"]:
             results = [{**one, **_paper(self.which, row["row"], one)} for one in row["results"]]
-            means = {
-                group: {**mean, "paper": _paper_mean(results, mean)}
-                for group, mean in row["averages"].items()
-            }
+            means = {}
+            for group, mean in row["averages"].items():
+                members = [one for one in results if one["data_set"] in mean["data_sets"]]
+                means[group] = {**mean, "paper": paper_average(members, "paper")}
             found.append({**row, "results": results, "averages": means})
         return found
 
@@ -119,12 +127,8 @@ class AblationView(View):
         """What all rows have in common, in words."""
         row = self.rows[0]
         tasks = f"{count(row['results'][0]['tasks'], 'task')} of each data set"
-        return [
-            f"ablation of {_TITLES[self.which]}",
-            row["backbone"],
-            adaptation_words(row["adaptation"]),
-            tasks,
-        ]
+        title, features = f"ablation of {_TITLES[self.which]}", adaptation_words(row["adaptation"])
+        return [title, row["backbone"], features, tasks]
 
     @property
     def printed_rows(self) -> list[Row]:
@@ -148,11 +152,11 @@ class AblationView(View):
             raise BadInputError(f"{self.path}: a class recall is no finite number")
         return list(dict.fromkeys(bin_ for of_row in points.values() for bin_ in of_row)), points
 
-    def refinement_grid(self) -> tuple[list[int], list[int], list[list[float | None]]]:
-        """Least steps, most steps, and the mean accuracy for each pair; None where least exceeds most."""
-        rows = {row["row"]: row["averages"]["all"]["accuracy"] for row in self.rows}
-        least, most = list(GRID_MIN), list(GRID_MAX)
-        return least, most, [[rows.get(f"{low}-{high}") for high in most] for low in least]
+    def refinement_grid(self) -> pd.DataFrame:
+        """Mean accuracy by least steps (rows) and most steps (columns); NaN where least exceeds most."""
+        means = {row["row"]: row["averages"]["all"]["accuracy"] for row in self.rows}
+        cells = [[means.get(f"{low}-{high}", np.nan) for high in GRID_MAX] for low in GRID_MIN]
+        return pd.DataFrame(cells, index=list(GRID_MIN), columns=list(GRID_MAX))
 
     def query_lines(self) -> tuple[list[int], list[QueryLine]]:
         """The numbers of queries of each class, and a line for each row, data set and shape of tasks."""
@@ -161,9 +165,8 @@ class AblationView(View):
         for row in self.rows:
             found: dict[str, dict[int, Mapping[str, Any]]] = {}
             for one in row["results"]:
-                found.setdefault(f"{data_set_words(one)} {one['shape']}", {})[one["queries"]] = one[
-                    "accuracy"
-                ]
+                tasks = f"{data_set_words(one)} {one['shape']}"
+                found.setdefault(tasks, {})[one["queries"]] = one["accuracy"]
             lines += [QueryLine(row["title"], tasks, accuracy) for tasks, accuracy in found.items()]
         return queries, lines
 
@@ -174,7 +177,7 @@ class AblationView(View):
         return next((row["title"] for row in self.rows if row["row"] == key), None)
 
     def differences(self) -> list[Difference]:
-        """Of every row whose tasks are listed, but the base; none where nothing is the base."""
+        """Return the difference of every row whose tasks are listed to the base; none without a base."""
         if self.base is None:
             return []
         tasks = pd.DataFrame(self.record.table("episodes")).astype({"accuracy": float})
@@ -192,7 +195,7 @@ class AblationView(View):
         return found
 
     def notes(self, *, data_sets: bool = True) -> list[str]:
-        """What a reader must know, most important first; what holds of each data set may be left out."""
+        """Return the notes, most important first; those on each data set may be left out."""
         rows = self.rows
         notes = [_weights(self)]
         if rows[0]["adaptation"] == "none" and self.which in _FROZEN:
@@ -262,30 +265,33 @@ class AblationView(View):
         """The tables of each record."""
         return [table for view in views for table in view.own_tables()]
 
-    @classmethod
-    def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw the charts of ablations that have some: encodings, the grid, recall against shots, queries."""
-        from cl_cnaps.report.plots.ablation import draw_ablations
+    @property
+    def figure_names(self) -> tuple[str, ...]:
+        """The names of its figures; none where a table shows it better, or the record lacks what is drawn."""
+        if self.which == "adaptation" and not has_encodings(self):
+            return ()
+        return _FIGURES.get(self.which, ())
 
-        return draw_ablations(views, folder, formats=formats)
+    @classmethod
+    def figures(cls, views: Sequence[Self]) -> Iterator[tuple[str, Figure]]:
+        """Yield the charts of ablations that have some: encodings, the grid, recall against shots, queries."""
+        from cl_cnaps.report.plots.few_shot import ablation_figures
+
+        return ablation_figures(views)
 
 
 def _paper(which: str, key: str, row: Row) -> Row:
     """The cell of the ablation's own table; of a figure there is none to cite."""
-    of = ablation_rows(which).get(key)
-    figure = of.cells.get(row["data_set"]) if of and row["shape"] == "variable" else None
+    cells = ablation_rows(which).get(key, {})
+    figure = cells.get(row["data_set"]) if row["shape"] == "variable" else None
     return {
         "paper": None if figure is None else {**asdict(figure), "unit": "percent"},
         "paper_imagenet": None,
     }
 
 
-def _paper_mean(results: Sequence[Row], mean: Row) -> float | None:
-    return paper_average([one for one in results if one["data_set"] in mean["data_sets"]], "paper")
-
-
 def _weights(view: AblationView) -> str:
-    """Whose weights the rows have: where the paper trained each anew, this compares them at test time."""
+    """Return whose weights the rows have: where the paper trained each anew, this compares them at test time."""
     printed = [row["row"] for row in view.printed_rows]
     sources: dict[str, dict[str, None]] = {}  # the titles in their order, each once
     for row in view.rows:
@@ -306,21 +312,16 @@ def _table(caption: str, columns: Sequence[Column | str], rows: Sequence[TableRo
 
 
 def _differences(view: AblationView, only: Sequence[str] | None = None) -> list[Table]:
-    """How far rows are from the one that they are compared with, on the same tasks."""
+    """Make the table of differences to the row that others are compared with, on the same tasks."""
     found = [one for one in view.differences() if only is None or one.row in only]
     if not found:
         return []
     sets = {one["data_set"]: data_set_words(one) for one in view.rows[0]["results"]}
-    rows = [
-        TableRow(
-            [
-                words(one.title, view.href),
-                signed(one.mean, one.half, view.href),
-                *(signed(one.by_data_set[name][0], None, view.href) for name in sets if len(sets) > 1),
-            ]
-        )
-        for one in found
-    ]
+    rows = []
+    for one in found:
+        mean, each = signed(one.mean, one.half, view.href), sets if len(sets) > 1 else ()
+        cells = (signed(one.by_data_set[name][0], None, view.href) for name in each)
+        rows.append(TableRow([words(one.title, view.href), mean, *cells]))
     titles = ["mean", *sets.values()] if len(sets) > 1 else list(sets.values())
     return [_table(f"difference to {view.base} on the same tasks, points", titles, rows)]
 
@@ -359,17 +360,17 @@ def shown_averages(means: Mapping[str, Row]) -> list[str]:
 
 
 def _grid(view: AblationView) -> Table:
-    least, most, values = view.refinement_grid()
-    rows = [
-        TableRow([Cell(str(low), low), *(accuracy(value, None, view.href) for value in of_low)])
-        for low, of_low in zip(least, values, strict=True)
-    ]
+    grid = view.refinement_grid()
+    rows = []
+    for low, values in zip(grid.index, grid.to_numpy().tolist(), strict=True):
+        cells = (EMPTY if np.isnan(v) else accuracy(v, None, view.href) for v in values)
+        rows.append(TableRow([Cell(str(low), low), *cells]))
     several = len(view.rows[0]["averages"]["all"]["data_sets"]) > 1
     caption = (
         f"{'mean accuracy over data sets' if several else 'accuracy'}, %, by least (down) and most steps of refinement "
         "(across)"
     )
-    return _table(caption, [str(steps) for steps in most], rows)
+    return _table(caption, [str(steps) for steps in grid.columns], rows)
 
 
 def _shots(view: AblationView) -> Table:

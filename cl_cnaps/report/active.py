@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,28 +14,31 @@ from cl_cnaps.metrics.curves import BASELINE, curve_figures
 from cl_cnaps.metrics.intervals import Array
 from cl_cnaps.report.few_shot import SEEN_MARK, seen
 from cl_cnaps.report.labels import ABSENT, count, method_name, percent
-from cl_cnaps.report.table import Described, Table, table_of
+from cl_cnaps.report.table import Column, Table, table_of, text_column
 from cl_cnaps.report.view import Headline, Row, View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FEATURES = {"film": "adapted", "none": "frozen (FFE)"}
 """What the paper calls a fixed feature extractor."""
 
 _SETTINGS = (
-    Described.of("source", lambda e: e["source"] + (SEEN_MARK if seen(e) else ""), numeric=False),
-    Described.of("alphabet", lambda e: e["alphabet"] or "", numeric=False),
-    Described.of("model", method_name, numeric=False),
-    Described.of("backbone", lambda e: e["backbone"], numeric=False),
-    Described.of("features", lambda e: FEATURES[e["adaptation"]], numeric=False),
-    Described.of("labels", lambda e: f"{e['labels'][0]} to {e['labels'][-1]} labels"),
-    Described.of("runs", lambda e: count(e["runs"], "run")),
+    text_column("source", lambda e: e["source"] + (SEEN_MARK if seen(e) else "")),
+    text_column("alphabet", lambda e: e["alphabet"] or ""),
+    text_column("model", method_name),
+    text_column("backbone", lambda e: e["backbone"]),
+    text_column("features", lambda e: FEATURES[e["adaptation"]]),
+    Column("labels", cell=lambda e: f"{e['labels'][0]} to {e['labels'][-1]} labels"),
+    Column("runs", cell=lambda e: count(e["runs"], "run")),
 )
 _COLUMNS = (
-    Described.of("strategy", lambda e: e["strategy"], numeric=False),
-    Described.of("first, %", lambda e: _point(e, 0), "first %"),
-    Described.of("last, %", lambda e: _point(e, -1), "last %"),
-    Described.of("area, %", lambda e: percent(e["area"], e["area_ci95"]), "area %"),
-    Described.of("gain over random, points", lambda e: _gain(e["gain"]), "gain"),
-    Described.of("labels to reach", lambda e: _reach(e["reach"]), "to reach"),
+    text_column("strategy", lambda e: e["strategy"]),
+    Column("first, %", short="first %", cell=lambda e: _point(e, 0)),
+    Column("last, %", short="last %", cell=lambda e: _point(e, -1)),
+    Column("area, %", short="area %", cell=lambda e: percent(e["area"], e["area_ci95"])),
+    Column("gain over random, points", short="gain", cell=lambda e: _gain(e["gain"])),
+    Column("labels to reach", short="to reach", cell=lambda e: _reach(e["reach"])),
 )
 
 
@@ -86,11 +88,11 @@ class ActiveView(View):
         return [active_table([row for view in views for row in view.rows])]
 
     @classmethod
-    def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw the curves of each source."""
-        from cl_cnaps.report.plots.active import draw_active
+    def figures(cls, views: Sequence[Self]) -> Iterator[tuple[str, Figure]]:
+        """Yield the curves of each source."""
+        from cl_cnaps.report.plots.active import active_figures
 
-        return draw_active(views, folder, formats=formats)
+        return active_figures(views)
 
 
 def active_table(rows: Sequence[Row]) -> Table:
@@ -102,9 +104,11 @@ def active_table(rows: Sequence[Row]) -> Table:
 
 
 def _first_of_setting(row: Row, rows: Sequence[Row]) -> int:
-    """Where the first row of the same setting is: rivals on one curve stand together."""
-    setting = [one.cell(row) for one in _SETTINGS]
-    return next(i for i, other in enumerate(rows) if [one.cell(other) for one in _SETTINGS] == setting)
+    """Return the position of the first row of the same setting: rivals on one curve stand together."""
+    setting = [one.cell(row) for one in _SETTINGS if one.cell]
+    return next(
+        i for i, other in enumerate(rows) if [one.cell(other) for one in _SETTINGS if one.cell] == setting
+    )
 
 
 def _means(rows: Sequence[Row]) -> list[Row]:
@@ -133,7 +137,7 @@ def _mean(rows: Sequence[Row]) -> Row:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """What must be known to read the table."""
+    """Return the notes below the table."""
     notes = ["area: under the curve, as a mean accuracy over the labels."]
     if any(row["gain"] for row in rows):
         notes.append("gain: of area over random, run by run on the same images.")

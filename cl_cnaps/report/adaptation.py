@@ -45,7 +45,7 @@ def modulation_table(view: AblationView) -> Table:
 
 
 def modulation_notes(view: AblationView) -> list[str]:
-    """What the columns are, and how far FiLM moves between data sets."""
+    """Return the notes on the columns, and on the distance of FiLM between data sets."""
     notes = [
         "Own: FiLM from each task's encoding. Static: from one encoding, the mean of the training sources. Swapped: "
         "from that of the training source farthest from the task. Frozen: no FiLM."

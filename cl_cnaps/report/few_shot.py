@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.few_shot.targets import GROUPS
@@ -25,6 +24,9 @@ from cl_cnaps.report.labels import (
 from cl_cnaps.report.paper import TrainedOn, ablation_figure, few_shot_figure, meta_dataset_rows, row_of
 from cl_cnaps.report.table import Cell, Column, Table, TableRow, words
 from cl_cnaps.report.view import Headline, Row, View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SEEN_MARK = "*"
 GROUP_WORDS = {"in": "average, in-domain", "out": "average, out-of-domain", "all": "average, all"}
@@ -65,11 +67,11 @@ class FewShotView(View):
         return [few_shot_table(view) for view in views]
 
     @classmethod
-    def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw recall against shots, the shapes of tasks and, if varied, accuracy against queries."""
-        from cl_cnaps.report.plots.few_shot import draw_few_shot
+    def figures(cls, views: Sequence[Self]) -> Iterator[tuple[str, Figure]]:
+        """Yield recall against shots, the shapes of tasks and, if varied, accuracy against queries."""
+        from cl_cnaps.report.plots.few_shot import few_shot_figures
 
-        return draw_few_shot(views, folder, formats=formats)
+        return few_shot_figures(views)
 
 
 def task_headline(before: str, row: Mapping[str, Any], column: str = "paper") -> Headline:
@@ -335,7 +337,7 @@ def _backbone(first: Mapping[str, Any]) -> str:
 
 
 def _data_set(row: Mapping[str, Any]) -> str:
-    """Which classes, which images, and what of them the model has seen."""
+    """Return a sentence on the classes, the images, and what of them the model has seen."""
     stand_in = f"{row['stand_in']} stands in for it; " if row["stand_in"] else ""
     return (
         f"{row['title']}: {stand_in}{row['test_classes']}. Images: {row['data_source']}. "

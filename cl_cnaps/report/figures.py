@@ -11,15 +11,23 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from cl_cnaps.data.atomic import write_bytes
 from cl_cnaps.names import PAPER_BENCHMARKS
 from cl_cnaps.records.record import Record, records_under
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.few_shot import FewShotView
+from cl_cnaps.report.plots import style
+from cl_cnaps.report.plots.active import curve_figure
+from cl_cnaps.report.plots.few_shot import histogram_figure
+from cl_cnaps.report.plots.panels import bar_figure, panels_of
+from cl_cnaps.report.plots.streams import models_figure
 from cl_cnaps.report.stream import StreamView
 
 MANIFEST = "figures.json"
@@ -28,75 +36,56 @@ _ACTIVE = ("cifar10", "omniglot")
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure: which records it shows, and how they are drawn into a folder."""
+    """A figure: the configurations of the records that it shows, and how it is made of them."""
 
-    shows: Callable[[Record], bool]
-    draw: Callable[[Sequence[Record], Path], object]
+    verb: str
+    config: Mapping[str, Any]
+    make: Callable[[Sequence[Record]], Figure]
 
-
-def _bars(records: Sequence[Record], folder: Path) -> None:
-    from cl_cnaps.report.plots.streams import draw_streams
-
-    streams = [StreamView(record) for record in records]
-    draw_streams(streams, folder, kinds=("bars",), formats=("png",))
-
-
-def _models(records: Sequence[Record], folder: Path) -> None:
-    from cl_cnaps.report.plots.streams import draw_models
-
-    draw_models([StreamView(record) for record in records], folder, formats=("png",))
+    def shows(self, record: Record) -> bool:
+        """Whether a record is of this figure; a collection of values stands for any of them."""
+        return record.verb == self.verb and all(
+            record.config[key] in wanted
+            if isinstance(wanted, Collection) and not isinstance(wanted, str)
+            else record.config[key] == wanted
+            for key, wanted in self.config.items()
+        )
 
 
-def _curves(records: Sequence[Record], folder: Path) -> None:
-    from cl_cnaps.report.plots.active import draw_active
-
-    draw_active([ActiveView(record) for record in records], folder, formats=("png",))
+def _models(records: Sequence[Record]) -> Figure:
+    return models_figure([StreamView(record) for record in records])
 
 
-def _shapes_of_tasks(records: Sequence[Record], folder: Path) -> None:
-    from cl_cnaps.report.plots.few_shot import draw_shapes_of_tasks
-
-    draw_shapes_of_tasks(FewShotView(records[0]), folder, formats=("png",))
+def _bars(records: Sequence[Record]) -> Figure:
+    return bar_figure([panel for record in records for panel in panels_of(StreamView(record))])
 
 
-def _stream(benchmark: str) -> Callable[[Record], bool]:
-    def shows(record: Record) -> bool:
-        config = record.config
-        adapted = record.verb == "stream" and config["adaptation"] == "film"
-        return adapted and (config["benchmark"], config["model"]) == (benchmark, "simple")
-
-    return shows
+def _tasks(records: Sequence[Record]) -> Figure:
+    return histogram_figure(FewShotView(records[0]))
 
 
-def _of_the_paper(record: Record) -> bool:
-    return record.verb == "stream" and record.config["benchmark"] in PAPER_BENCHMARKS
+def _curves(records: Sequence[Record]) -> Figure:
+    return curve_figure([row for record in records for row in ActiveView(record).rows])
 
 
-def _frozen_on_meta_dataset(record: Record) -> bool:
-    """The tasks are everyone's; this model has been given all 600."""
-    config = record.config
-    return record.verb == "evaluate" and (config["target"], config["model"], config["adaptation"]) == (
-        "meta-dataset",
-        "simple",
-        "none",
-    )
-
-
-def _active(source: str) -> Callable[[Record], bool]:
-    return lambda record: record.verb == "active" and record.config["source"] == source
-
-
+_FROZEN = {"target": "meta-dataset", "model": "simple", "adaptation": "none"}
+"""The tasks are everyone's; this model has been given all 600."""
 FIGURES: Mapping[str, Shown] = {
-    "continual/models.png": Shown(_of_the_paper, _models),
-    **{f"{name}/bars.png": Shown(_stream(name), _bars) for name in PAPER_BENCHMARKS},
-    "meta-dataset/tasks.png": Shown(_frozen_on_meta_dataset, _shapes_of_tasks),
-    **{f"active-{name}/curves.png": Shown(_active(name), _curves) for name in _ACTIVE},
+    "continual/models.png": Shown("stream", {"benchmark": list(PAPER_BENCHMARKS)}, _models),
+    **{
+        f"{name}/bars.png": Shown(
+            "stream", {"benchmark": name, "model": "simple", "adaptation": "film"}, _bars
+        )
+        for name in PAPER_BENCHMARKS
+    },
+    "meta-dataset/tasks.png": Shown("evaluate", _FROZEN, _tasks),
+    **{f"active-{name}/curves.png": Shown("active", {"source": name}, _curves) for name in _ACTIVE},
 }
 """Below `figures/` of the results folder."""
 
 
 def drawn_from(results: Path) -> dict[str, dict[str, str]]:
-    """For each figure the records that it shows, and a digest of the numbers of each."""
+    """Return for each figure the records that it shows, with a digest of the numbers of each."""
     every = list(records_under(results))
     return {
         name: {
@@ -124,8 +113,7 @@ def draw_all(results: Path) -> list[Path]:
     for name, figure in FIGURES.items():
         if records := _shown(figure, every):
             path = results / "figures" / name
-            figure.draw(records, path.parent)
-            paths.append(path)
+            paths += style.draw(((path.stem, make(records)) for make in [figure.make]), path.parent, ["png"])
     manifest = results / "figures" / MANIFEST
     write_bytes(manifest, (json.dumps(drawn_from(results), indent=1) + "\n").encode())
     return [*paths, manifest]

@@ -66,7 +66,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def best_learner(evidence: Evidence) -> Finding | None:
-    """What learns best with a single head, by how much, on what."""
+    """Find what learns best with a single head, by how much, on what."""
     found = verdicts(evidence.streams)
     if not found:
         return None
@@ -105,33 +105,103 @@ def transductive_single_head(evidence: Evidence) -> Finding | None:
 
 
 def adaptation_pays(evidence: Evidence) -> Finding | None:
-    """Own against static FiLM, by domain: where the difference is clear of its interval."""
-    views = [one for one in evidence.ablations if one.which == "adaptation"]
-    if not views:
-        return None
-    view = max(views, key=lambda one: (len(one.rows[0]["results"]), one.rows[0]["results"][0]["tasks"]))
-    gap = next((one for one in view.differences() if one.row == "static"), None)
-    if gap is None:
+    """FiLM from a task's own encoding against one static FiLM, and against none, by domain."""
+    view = _largest(evidence, "adaptation")
+    gaps = {} if view is None else {one.row: one for one in view.differences()}
+    if view is None or not {"static", "frozen"} <= set(gaps):
         return None
     titles = {one["data_set"]: one["title"] for one in view.rows[0]["results"]}
-    gaps = {name: gap.by_data_set[name] for name in titles}
-    clear = {name: -mean for name, (mean, half) in gaps.items() if half is not None and abs(mean) > half}
-    ahead = [f"{titles[name]} {100 * mean:+.1f}" for name, mean in clear.items() if mean > 0]
-    behind = [f"{titles[name]} {100 * mean:+.1f}" for name, mean in clear.items() if mean < 0]
-    sentences = [f"clearly ahead on {listed(ahead)}"] if ahead else ["clearly ahead nowhere"]
-    sentences += [f"clearly behind on {listed(behind)}"] if behind else []
-    level = len(titles) - len(clear)
-    sentences += [f"level on {'the others' if clear else 'all'}"] if level else []
-    half = "" if gap.half is None else f" ± {100 * gap.half:.1f}"
+    pays, sentences, numbers = list[bool](), list[str](), dict[str, Any]()
+    for row, what in (("static", "one static FiLM"), ("frozen", "frozen features")):
+        gap = gaps[row]
+        clear = {
+            titles[name]: -mean
+            for name, (mean, half) in gap.by_data_set.items()
+            if half is not None and abs(mean) > half
+        }
+        ahead, behind = (
+            _points({name: mean for name, mean in clear.items() if mean * sign > 0}) for sign in (1, -1)
+        )
+        parts = [f"clearly ahead {f'on {ahead}' if ahead else 'nowhere'}"]
+        parts += [f"clearly behind on {behind}"] if behind else []
+        parts += [f"level on {'the others' if clear else 'all'}"] if len(clear) < len(titles) else []
+        pays.append(gap.half is not None and -gap.mean > gap.half)
+        sentences.append(f"{_signed(-gap.mean, gap.half)} points over {what} ({', '.join(parts)})")
+        numbers[row] = {"mean": -gap.mean, "half": gap.half, "clear": clear}
+    verdict = {
+        (True, True): "Adapting to the task pays",
+        (False, True): "FiLM pays, but adapting it to the task does not clearly pay",
+    }.get((pays[0], pays[1]), "Adaptation does not clearly pay")
     text = (
-        f"FiLM from a task's own encoding against one static FiLM: {-100 * gap.mean:+.1f}{half} points on the same "
-        f"tasks of {count(len(titles), 'data set')}; {', '.join(sentences)}."
+        f"{verdict}: on the same tasks of {count(len(titles), 'data set')}, FiLM from each task's own encoding has "
+        f"{listed(sentences)}."
     )
-    return Finding("adaptation", text, {"mean": -gap.mean, "half": gap.half, "clear": clear})
+    return Finding("adaptation", text, numbers)
+
+
+def ablation_sentence(view: AblationView) -> str:
+    """How far the rows are from the one they are compared with on the same tasks, here and in the paper, in points."""
+    if view.base is None:
+        return _query_sentence(view)
+    tables = {row["row"]: row["averages"] for row in view.printed_rows}
+    base = next(row["averages"] for row in view.rows if row["title"] == view.base)
+    kinds: dict[str, list[str]] = {"ahead": [], "level": [], "behind": []}
+    for gap in sorted(view.differences(), key=lambda one: -one.mean):
+        if gap.row in tables:
+            level = gap.half is None or abs(gap.mean) <= max(gap.half, _CLEAR)
+            theirs = [
+                (tables[gap.row][group]["paper"], base[group]["paper"])
+                for group in ("all", "in")
+                if group in base and None not in (tables[gap.row][group]["paper"], base[group]["paper"])
+            ]
+            cited = f" (paper {theirs[0][0] - theirs[0][1]:+.1f})" if theirs else ""
+            kind = "level" if level else "ahead" if gap.mean > 0 else "behind"
+            kinds[kind].append(f"{gap.title} {_signed(gap.mean, gap.half)}{cited}")
+    parts = [f"{kind}: {listed(rows)}" for kind, rows in kinds.items() if rows]
+    sets = count(len(view.rows[0]["results"]), "data set")
+    return f"Against {view.base} on the same tasks of {sets}, in points, {'; '.join(parts)}."
+
+
+def _query_sentence(view: AblationView) -> str:
+    """How far the second row is above the first with the fewest and with the most queries."""
+    queries, lines = view.query_lines()
+    first, second = (
+        {line.tasks: line.accuracy for line in lines if line.row == row["title"]} for row in view.rows[:2]
+    )
+    each = [
+        f"{tasks} "
+        + listed(
+            [
+                f"{100 * (second[tasks][n]['mean'] - first[tasks][n]['mean']):+.1f} with {n} queries a class"
+                for n in (queries[0], queries[-1])
+            ]
+        )
+        for tasks in first
+    ]
+    return f"{view.rows[1]['title']} over {view.rows[0]['title']}, in points: {'; '.join(each)}."
+
+
+def _largest(evidence: Evidence, which: str) -> AblationView | None:
+    """The record of an ablation with the most data sets, then the most tasks."""
+    views = [one for one in evidence.ablations if one.which == which]
+    return max(
+        views, key=lambda one: (len(one.rows[0]["results"]), one.rows[0]["results"][0]["tasks"]), default=None
+    )
+
+
+def _signed(mean: float, half: float | None) -> str:
+    """`+1.2 ± 0.3`, of fractions."""
+    return f"{100 * mean:+.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+
+
+def _points(gaps: Mapping[str, float]) -> str:
+    """`MNIST +1.2 and Omniglot +0.3`, the largest first."""
+    order = sorted(gaps, key=lambda name: -abs(gaps[name]))
+    return listed([f"{name} {100 * gaps[name]:+.1f}" for name in order])
 
 
 def adapted_against_frozen(evidence: Evidence) -> Finding | None:
-    """What adapted features bring over frozen ones on streams."""
+    """Compare adapted features with frozen ones on streams."""
     adapted = _model(evidence, "simple", "first", "single")
     frozen = _model(evidence, "simple", None, "single", adapted=False)
     gaps = {
@@ -147,7 +217,7 @@ def adapted_against_frozen(evidence: Evidence) -> Finding | None:
 
 
 def mixed_domains(evidence: Evidence) -> Finding | None:
-    """Which encoding wins where tasks come from several domains."""
+    """Find the best encoding where tasks come from several domains."""
     sentences, numbers = list[str](), dict[str, Any]()
     frame = evidence.standings
     mine = frame[(frame["model"] == "simple") & (frame["head"] == "single") & frame["plain"].eq(True)]
@@ -170,58 +240,53 @@ def mixed_domains(evidence: Evidence) -> Finding | None:
 
 
 def strongest_rivals(evidence: Evidence) -> Finding | None:
-    """Where RanPAC or LDA, on the same backbone, beat Simple CNAPS, and where not."""
+    """Find where RanPAC or LDA, on the same backbone, beat Simple CNAPS, and where not."""
     ours = {head: _model(evidence, "simple", "first", head) for head in ("multi", "single")}
     sentences, numbers = list[str](), dict[str, Any]()
     for model in _RIVALS:
-        above, below, level = list[str](), list[str](), list[str]()
+        above, below, level = dict[str, float](), dict[str, float](), list[str]()
         for head, of in ours.items():
             theirs = _rival(evidence, model, head)
-            for benchmark in of:
-                if benchmark not in theirs:
-                    continue
-                gap = theirs[benchmark] - of[benchmark]["mean"]
+            for benchmark in (one for one in of if one in theirs):
                 title = f"{PAPER_BENCHMARKS.get(benchmark, benchmark)} {head}"
+                gap = theirs[benchmark]["mean"] - of[benchmark]["mean"]
                 numbers[f"{model} {benchmark} {head}"] = gap
-                words = f"{title} {100 * gap:+.1f}"
-                (level if abs(gap) < _CLEAR else above if gap > 0 else below).append(words)
-        parts = [f"is above on {listed(above)}"] if above else []
-        parts += [f"is below on {listed(below)}"] if below else []
-        parts += [f"is level on {listed(level)}"] if level else []
-        if parts:
-            sentences.append(f"{model_name(model)} {'; '.join(parts)}")
+                if abs(gap) <= max(_CLEAR, *(one[benchmark]["half"] or 0.0 for one in (of, theirs))):
+                    level.append(title)
+                else:
+                    (above if gap > 0 else below)[title] = gap
+        words = {"beats it on": _points(above), "loses on": _points(below), "is level on": listed(level)}
+        if parts := [f"{does} {where}" for does, where in words.items() if where]:
+            sentences.append(f"{model_name(model)} {', '.join(parts)}")
     if not sentences:
         return None
-    return Finding("rivals", f"Against Simple CNAPS, in points: {'. '.join(sentences)}.", numbers)
+    text = (
+        f"Rivals against Simple CNAPS, in points: {'; '.join(sentences)} (level: within the larger interval)."
+    )
+    return Finding("rivals", text, numbers)
 
 
 def calibrated_refinement(evidence: Evidence) -> Finding | None:
-    """What refinement brings over none on the same tasks, by the kind of responsibilities."""
-    sentences, numbers = list[str](), dict[str, Any]()
-    views = [one for one in evidence.ablations if one.which == "refinement"]
-    for kind in ("raw", "calibrated"):
-        for view in views:
-            row = next((row for row in view.rows if row["row"] == "2-4"), None)
-            if row is None or _responsibilities(row["results"][0]) != kind:
-                continue
-            gap = next((one for one in view.differences() if one.row == "2-4"), None)
-            if gap is not None and kind not in numbers:
-                numbers[kind] = gap.mean
-                half = "" if gap.half is None else f" ± {100 * gap.half:.1f}"
-                sentences.append(f"{100 * gap.mean:+.1f}{half} with {kind} responsibilities")
-    if "calibrated" not in numbers:
+    """Compare refinement with none on the same tasks, with calibrated and with raw responsibilities."""
+    view = _largest(evidence, "refinement")
+    gaps = {} if view is None else {one.row: one for one in view.differences()}
+    if view is None or not {"raw", "2-4"} <= set(gaps):  # a record made before there were two kinds
         return None
-    return Finding(
-        "refinement",
-        f"Two to four steps of refinement against none, in points: {listed(sentences)}.",
-        numbers,
+    usual = next(row["results"][0] for row in view.rows if row["row"] == "2-4")
+    if usual.get("responsibilities") == "raw":  # by an option: then both rows are raw
+        return None
+    calibrated, raw = gaps["2-4"], gaps["raw"]
+    worth = (
+        "pays"
+        if calibrated.half is not None and calibrated.mean > calibrated.half
+        else "does not clearly pay"
     )
-
-
-def _responsibilities(row: Mapping[str, Any]) -> str | None:
-    """The kind that a few-shot row has: `auto` is calibrated, since queries are of all classes; None of old records."""
-    kind = row.get("responsibilities")
-    return "calibrated" if kind == "auto" else kind
+    text = (
+        f"Refinement {worth} on few-shot tasks: two to four steps against none, on the same tasks, bring "
+        f"{_signed(calibrated.mean, calibrated.half)} points with calibrated responsibilities and "
+        f"{_signed(raw.mean, raw.half)} with raw ones, the paper's."
+    )
+    return Finding("refinement", text, {"calibrated": calibrated.mean, "raw": raw.mean})
 
 
 def _model(
@@ -240,11 +305,12 @@ def _model(
     return {line["benchmark"]: line for line in reversed(mine.to_dict("records"))}
 
 
-def _rival(evidence: Evidence, model: str, head: str) -> dict[str, float]:
-    """The best mean of a rival by benchmark, whatever features it works on."""
+def _rival(evidence: Evidence, model: str, head: str) -> dict[str, dict[str, Any]]:
+    """The best standing of a rival by benchmark, whatever features it works on."""
     frame = evidence.standings
     mine = frame[(frame["model"] == model) & (frame["head"] == head) & frame["usual"].eq(True)]
-    return {str(name): float(mean) for name, mean in mine.groupby("benchmark")["mean"].max().items()}
+    worst_first: Any = mine.sort_values("mean").to_dict("records")
+    return {line["benchmark"]: line for line in worst_first}
 
 
 _MAKERS: Sequence[Callable[[Evidence], Finding | None]] = (

@@ -18,9 +18,9 @@ from cl_cnaps.records.record import record_name, records_under
 from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
-from cl_cnaps.report.findings import Evidence, findings
-from cl_cnaps.report.labels import model_name, percent, row_order
-from cl_cnaps.report.speed import speed_bars, speed_sentence, speed_table
+from cl_cnaps.report.findings import Evidence, ablation_sentence, findings
+from cl_cnaps.report.labels import row_order
+from cl_cnaps.report.speed import class_memory_table, speed_bars, speed_sentence, speed_table
 from cl_cnaps.report.standings import (
     ANY_ENCODING,
     caveats,
@@ -47,15 +47,17 @@ def continual_table(results: Path) -> str:
     rows = [
         replace(row, cells=[_BLANK if cell is EMPTY else cell for cell in row.cells]) for row in table.rows
     ]
-    sources: dict[str, dict[str, None]] = {}
-    for row in (row for view in views for row in view.rows):
-        sources.setdefault(row["benchmark"], {})[row["data_source"]] = None
-    images = "; ".join(
-        f"{title}, {' or '.join(sources[name])}"
+    images = {
+        title: _images([view for view in views if view.rows[0]["benchmark"] == name])
         for name, title in PAPER_BENCHMARKS.items()
-        if name in sources
-    )
-    return f"{markdown_table(replace(table, rows=rows))}\n*Images: {images}.*"
+    }
+    sources = "; ".join(f"{title}, {found}" for title, found in images.items() if found)
+    return f"{markdown_table(replace(table, rows=rows))}\n*Images: {sources}.*"
+
+
+def _images(views: Sequence[StreamView]) -> str:
+    """Where the images of some records came from, and which were drawn in place of listed ones."""
+    return " or ".join(dict.fromkeys(row["data_source"] for view in views for row in view.rows))
 
 
 def _headed(frame: pd.DataFrame, first: str) -> Table:
@@ -76,8 +78,13 @@ def front_table(results: Path) -> str:
     return markdown_table(replace(table, notes=notes))
 
 
+def first_output(results: Path) -> str:
+    """What the main job prints, as it was printed."""
+    return f"```text\n{(results / 'first-output.txt').read_text(encoding='utf-8').rstrip()}\n```"
+
+
 def findings_part(results: Path) -> str:
-    """What was found, a line for each sentence whose records are there."""
+    """Return the findings, a line for each sentence whose records are there."""
     found = findings(Evidence.of(list(records_under(results))))
     return "\n".join(f"- {one.text}" for one in found) or "Nothing yet: there are no records."
 
@@ -106,7 +113,10 @@ def ablation_part(which: str) -> Callable[[Path], str]:
         views = [AblationView(record) for record in records_under(results / "ablate" / which)]
         if not views:
             return f"Not measured yet: `cl-cnaps ablate {which} --out results` makes the record."
-        return "\n".join(_figures(view, results) + ablation_markdown(view, data_sets=False) for view in views)
+        return "\n".join(
+            f"{ablation_sentence(view)}\n\n{_figures(view, results)}{ablation_markdown(view, data_sets=False)}"
+            for view in views
+        )
 
     return part
 
@@ -145,7 +155,7 @@ def active_part(source: str) -> Callable[[Path], str]:
 
 
 def stream_part(benchmarks: Sequence[str], recipe: str) -> Callable[[Path], str]:
-    """The tables of some benchmarks: all models of each, compared with the first."""
+    """The tables of some benchmarks: all models of each, compared with the first, and the images that they had."""
 
     def part(results: Path) -> str:
         parts: list[str] = []
@@ -154,37 +164,46 @@ def stream_part(benchmarks: Sequence[str], recipe: str) -> Callable[[Path], str]
             views = sorted(map(StreamView, records), key=lambda view: row_order(view.rows[0]))
             if views:
                 parts += map(markdown_table, StreamView.tables(StreamView.compared(views)))
+                parts.append(f"*Images: {_images(views)}.*\n")
         command = f"cl-cnaps sweep benchmarks/streams/{recipe}.toml --out results"
         return "\n".join(parts) or f"Not measured yet: `{command}` makes the records."
 
     return part
 
 
-def domains_part(results: Path) -> str:
-    """The tables of mixed domains, and the best encoding of each model in words."""
-    tables = stream_part(("mixed-domains",), "mixed-domains")(results)
-    best: dict[str, tuple[float, str]] = {}
-    for record in records_under(results / "stream" / "mixed-domains"):
-        for row in record.summary["rows"]:
-            if row["head"] == "single" and row["encoding"] and row["adaptation"] == "film":
-                found = (row["final_accuracy"]["mean"], row["encoding"])
-                best[row["model"]] = max(best.get(row["model"], found), found)
-    each = [f"{model_name(name)}: {encoding}, {percent(mean)} %" for name, (mean, encoding) in best.items()]
-    return tables + (f"\nThe best encoding on mixed domains, single head: {'; '.join(each)}." if each else "")
+def validation_table(results: Path) -> str:
+    """Markdown: the settings that were compared on validation classes, each the mean over sources, the best in bold."""
+    path = results / "validation.csv"
+    if not path.is_file():
+        return "Not measured yet."
+    lines = ["| choice | use | accuracy |", "| :--- | :--- | :--- |"]
+    rows = pd.read_csv(path).reindex(columns=["choice", "use", "setting", "accuracy", "seconds"])
+    for (choice, use), compared in rows.groupby(["choice", "use"], sort=False):
+        shown = compared.groupby("setting", sort=False)[["accuracy", "seconds"]].mean()
+        cells = []
+        for setting, accuracy, seconds in shown.itertuples():
+            cell = f"{setting} {100 * accuracy:.1f}"
+            cell = f"**{cell}**" if accuracy == shown["accuracy"].max() else cell
+            cells.append(cell if pd.isna(seconds) else f"{cell} ({seconds:.1f} s a task)")
+        lines.append(f"| {choice} | {use} | {', '.join(cells)} |")
+    return "\n".join(lines)
 
 
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "front-table": front_table,
+    "first-output": first_output,
     "findings": findings_part,
     "continual-table": continual_table,
     "fscil-tables": stream_part([name for name in BENCHMARKS if name.startswith("fscil-")], "fscil"),
-    "domains-tables": domains_part,
+    "domains-tables": stream_part(("mixed-domains",), "mixed-domains"),
     "class-incremental-tables": stream_part(
         [f"cifar100:B{base}-Inc10" for base in (0, 50)], "class-incremental"
     ),
     "few-shot-tables": few_shot_tables,
     **{f"ablation-{which}": ablation_part(which) for which in ABLATIONS},
     **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
+    "validation-table": validation_table,
+    "class-memory": class_memory_table,
     "speed-table": speed_table,
     "speed-bars": speed_bars,
     "speed-sentence": speed_sentence,

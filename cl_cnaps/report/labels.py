@@ -120,7 +120,9 @@ def row_name(row: Mapping[str, Any]) -> str:
             return "NCM, pixels"
         if row["backbone"] == "none":
             return f"{name}, small network"
-        return f"{name}, {'backbone' if row['adaptation'] == 'none' else 'adapted'} features"
+        features = f"{'backbone' if row['adaptation'] == 'none' else 'adapted'} features"
+        tuned = row["model"] == "fsa-film"  # which only begins with these features
+        return f"{name}, from {features}" if tuned else f"{name}, {features}"
     return f"{name}, frozen features" if row["adaptation"] == "none" else f"{name}, {row['encoding']}"
 
 

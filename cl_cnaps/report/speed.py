@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from cl_cnaps.records.environment import describe_environment
 from cl_cnaps.records.record import Record, records_under, write_record
 
 VERB = "speed"
+_BAR_DIRECTIONS, _MOST_LOST = 32, 0.3
+"""Most points of accuracy that a class memory of so many directions may lose."""
 _NOT_MEASURED = "Not measured in full yet: `cl-cnaps bench --out results` makes the record."
 
 
@@ -71,7 +74,7 @@ def speed_bars(results: Path) -> str:
 
 
 def speed_sentence(results: Path) -> str:
-    """How many bars are met, and which are not."""
+    """Return a sentence on how many bars are met, and which are not."""
     held = [figure for _, figures in _latest(results) for figure in figures if figure["bar"] is not None]
     if not held:
         return _NOT_MEASURED
@@ -82,6 +85,39 @@ def speed_sentence(results: Path) -> str:
     ]
     met = f"{len(held) - len(missed)} of {len(held)} bars are met"
     return f"{met}; missed: {'; '.join(missed)}." if missed else f"{met}."
+
+
+def class_memory_table(results: Path) -> str:
+    """Markdown: accuracy against bytes per class, and whether the number of directions with a bar loses too much."""
+    path = results / "class_memory.csv"
+    if not path.is_file():
+        return (
+            "Not measured yet: `python -m benchmarks.class_memory results/class_memory.csv` makes the table."
+        )
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [
+        "| classes | shots | directions | shortlist | bytes per class | accuracy | agrees with all directions |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lost = {}
+    for row in rows:
+        lines.append(
+            f"| {row['classes']} of {row['benchmark']} | {row['shots']} | {row['directions']} | {row['shortlist']} | "
+            f"{int(row['bytes_per_class']):,} | {100 * float(row['accuracy']):.2f} | "
+            f"{100 * float(row['agreement']):.2f} |"
+        )
+        if row["directions"] == str(_BAR_DIRECTIONS):
+            whole = next(
+                one for one in rows if (one["benchmark"], one["directions"]) == (row["benchmark"], "all")
+            )
+            lost[row["benchmark"]] = 100 * (float(whole["accuracy"]) - float(row["accuracy"]))
+    verdicts = [
+        f"{name} {points:.2f} ({'met' if round(points, 2) <= _MOST_LOST else '**missed**'})"
+        for name, points in lost.items()
+    ]
+    bar = f"Points lost with {_BAR_DIRECTIONS} directions, bar at most {_MOST_LOST:g}: "
+    return "\n".join([*lines, "", bar + ", ".join(verdicts) + "."])
 
 
 def _latest(results: Path) -> list[tuple[Record, list[Mapping[str, Any]]]]:

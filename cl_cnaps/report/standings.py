@@ -163,7 +163,7 @@ def folded(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rank(encoding: str | None) -> int:
-    """Which of several encodings that agree is shown: the first, which the paper has for all models."""
+    """Return the sort key of encodings that agree: the first is shown, which the paper has for all models."""
     return ("first", "averaging", "moving").index(encoding) if encoding in ENCODINGS else 9
 
 
@@ -258,13 +258,13 @@ class Verdict:
         return percent(self.mean, self.half)
 
 
-def verdicts(views: Sequence[StreamView], head: str = "single") -> list[Verdict]:
+def verdicts(views: Sequence[StreamView]) -> list[Verdict]:
     """Return the best model on each of the paper's benchmarks that was measured."""
     here, paper = folded(standings(views)), paper_standings()
     here = here[here["usual"].eq(True) & (here["kind"] == "here") & ~here["model"].isin(UPPER_BOUNDS)]
     found = []
     for benchmark, title in PAPER_BENCHMARKS.items():
-        mine, theirs = (_at(frame, benchmark, head) for frame in (here, paper))
+        mine, theirs = (_at(frame, benchmark) for frame in (here, paper))
         if mine:
             best = mine[0]
             rivals = [one for one in mine if not one["cnaps"]]
@@ -282,9 +282,9 @@ def verdicts(views: Sequence[StreamView], head: str = "single") -> list[Verdict]
     return found
 
 
-def _at(frame: pd.DataFrame, benchmark: str, head: str) -> list[dict[str, Any]]:
-    """The lines of one column, best first."""
-    lines = frame[(frame["benchmark"] == benchmark) & (frame["head"] == head)]
+def _at(frame: pd.DataFrame, benchmark: str) -> list[dict[str, Any]]:
+    """Return the lines of a benchmark with a single head, best first."""
+    lines = frame[(frame["benchmark"] == benchmark) & (frame["head"] == "single")]
     found: Any = lines.to_dict("records")
     return sorted(found, key=lambda line: -float(line["mean"]))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,11 @@ from cl_cnaps.report.labels import (
     size,
 )
 from cl_cnaps.report.paper import paper_figure
-from cl_cnaps.report.table import Column, Described, Table, table_of
+from cl_cnaps.report.table import Column, Table, table_of, text_column
 from cl_cnaps.report.view import Headline, Row, View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def _protocol(row: Mapping[str, Any]) -> str:
@@ -40,18 +42,18 @@ def _protocol(row: Mapping[str, Any]) -> str:
 
 
 _SETTINGS = (
-    Described.of("benchmark", lambda s: s["benchmark"], numeric=False),
-    Described.of("tasks", _protocol, numeric=False),
-    Described.of("online", lambda s: f"batches of {s['batch']}" if s.get("batch") else "", numeric=False),
-    Described.of("model", method_name, numeric=False),
-    Described.of("backbone", lambda s: s["backbone"] or "", numeric=False),
-    Described.of("adaptation", lambda s: adaptation_words(s["adaptation"]), numeric=False),
-    Described.of("shots", lambda s: count(s["shots"], "shot")),
-    Described.of("runs", lambda s: count(s["runs"], "run")),
+    text_column("benchmark", lambda s: s["benchmark"]),
+    text_column("tasks", _protocol),
+    text_column("online", lambda s: f"batches of {s['batch']}" if s.get("batch") else ""),
+    text_column("model", method_name),
+    text_column("backbone", lambda s: s["backbone"] or ""),
+    text_column("adaptation", lambda s: adaptation_words(s["adaptation"])),
+    Column("shots", cell=lambda s: count(s["shots"], "shot")),
+    Column("runs", cell=lambda s: count(s["runs"], "run")),
 )
-_ENCODING = Described.of("encoding", lambda s: s["encoding"] or ABSENT, numeric=False)
-_HEAD = Described.of("head", lambda s: s["head"], numeric=False)
-_PAPER = Described.of("paper, %", lambda s: paper_cell(s["paper"]), "paper %")
+_ENCODING = text_column("encoding", lambda s: s["encoding"] or ABSENT)
+_HEAD = text_column("head", lambda s: s["head"])
+_PAPER = Column("paper, %", short="paper %", cell=lambda s: paper_cell(s["paper"]))
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ MEASURES: Mapping[str, Measure] = {
     "learning": Measure("learning accuracy, %", "learn", "accuracy on a task just learned"),
     "incremental": Measure("average incremental accuracy, %", "incr.", "average incremental accuracy"),
     "incremental-images": Measure(
-        "average incremental accuracy over images, %", "incr. im.", "the same over images in place of tasks"
+        "average incremental accuracy over images, %", "incr. im.", "average incremental accuracy over images"
     ),
     "drop": Measure(
         "performance drop, points",
@@ -124,16 +126,16 @@ def measured(row: Mapping[str, Any], name: str) -> tuple[float | None, float | N
     return (found["mean"], found["ci95"]) if isinstance(found, Mapping) else (found, row.get(f"{key}_ci95"))
 
 
-def _columns(names: Sequence[str]) -> list[Described]:
+def _columns(names: Sequence[str]) -> list[Column]:
     """The columns of measures; the final accuracies have their intervals."""
 
-    def column(name: str) -> Described:
+    def column(name: str) -> Column:
         def cell(row: Mapping[str, Any]) -> str:
             mean, half = measured(row, name)
             intervals = name in ("final", "images")
             return ABSENT if mean is None else MEASURES[name].words(mean, half if intervals else None)
 
-        return Described.of(MEASURES[name].title, cell, MEASURES[name].short)
+        return Column(MEASURES[name].title, short=MEASURES[name].short, cell=cell)
 
     return [column(name) for name in names]
 
@@ -176,12 +178,17 @@ class StreamView(View):
             return None
         mine_R, theirs_R = (view._per_run(row) for view in (self, self.first))
         gap = estimate(mine_R - theirs_R)
-        return {"to": row_name(other), "of": _headline(row), "mean": gap.mean, "ci95": gap.ci95}
+        return {
+            "to": row_name(other),
+            "of": "image_accuracy" if is_fscil(row) else "final_accuracy",
+            "mean": gap.mean,
+            "ci95": gap.ci95,
+        }
 
     def _per_run(self, row: Row) -> Array:
         """The final accuracy of every run: over tasks, or over images where that is the usual number."""
         accuracy = self.accuracy(row["head"])
-        if _headline(row) == "final_accuracy":
+        if not is_fscil(row):
             return final_accuracy(accuracy)
         counts = query_counts(list(self.record.table("accuracy")))
         return np.asarray(image_weighted(accuracy, counts)[:, -1])
@@ -227,7 +234,7 @@ class StreamView(View):
     def tables(cls, views: Sequence[Self]) -> list[Table]:
         """One table with a row for each record and head, and one with the sessions or domains of streams of such."""
         rows = [row for view in views for row in view.rows]
-        fscil = all(_is_fscil(row) and row.get("accuracy_by_step") for row in rows)
+        fscil = all(is_fscil(row) and row.get("accuracy_by_step") for row in rows)
         metrics = views[0].metrics or (_FSCIL if fscil else ())
         several = len({row_name(row) for row in rows}) > 1 and all("difference" in row for row in rows)
         tables = [comparison_table(rows, metrics) if several else stream_table(rows, metrics)]
@@ -240,14 +247,13 @@ class StreamView(View):
         return tables
 
     @classmethod
-    def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw bars, steps, heat maps and confusions; of several models run together, one chart and their steps."""
-        from cl_cnaps.report.plots.streams import KINDS, draw_streams
+    def figures(cls, views: Sequence[Self]) -> Iterator[tuple[str, Figure]]:
+        """Yield bars, steps, heat maps and confusions; of several models run together, one chart and their steps."""
+        from cl_cnaps.report.plots.streams import KINDS, stream_figures
 
         several = len({row_name(row) for view in views for row in view.rows}) > 1
         together = several and all(view.first is not None for view in views)
-        kinds = ("comparison", "steps") if together else KINDS
-        return draw_streams(views, folder, kinds=kinds, formats=formats)
+        return stream_figures(views, ("comparison", "steps") if together else KINDS)
 
 
 def stream_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
@@ -268,11 +274,11 @@ def comparison_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
     """Make the table of several models on the same images: heads one after the other, best models first."""
     names = metrics or _COMPARED
     to = next((row["difference"]["to"] for row in rows if row["difference"]), "the first")
-    what = "accuracy over images" if _is_fscil(rows[0]) else "final accuracy"
+    what = "accuracy over images" if is_fscil(rows[0]) else "final accuracy"
     columns = [
-        Described.of("model", row_name, numeric=False),
+        text_column("model", row_name),
         *_columns(names[:1]),
-        Described.of(f"difference to {to}, points", _difference_cell, "diff."),
+        Column(f"difference to {to}, points", short="diff.", cell=_difference_cell),
         *_columns(names[1:]),
     ]
     notes = [
@@ -285,16 +291,14 @@ def comparison_table(rows: Sequence[Row], metrics: Sequence[str] = ()) -> Table:
 def session_table(rows: Sequence[Row]) -> Table:
     """Make the table of few-shot class-incremental streams: accuracy after each session, and the drop."""
 
-    def after(step: int) -> Described:
-        return Described(
-            Column(str(step), "accuracy over images after session, %", short=str(step)),
-            lambda row: percent(row["accuracy_by_step"]["mean"][step]),
-        )
+    def after(step: int) -> Column:
+        return Column(str(step), cell=lambda row: percent(row["accuracy_by_step"]["mean"][step]))
 
     steps = max(len(row["accuracy_by_step"]["mean"]) for row in rows)
-    model = Described.of("model", row_name, numeric=False)
+    model = text_column("model", row_name)
     notes = [
-        "0, 1, ...: accuracy over the images of all classes seen, after the base session and each novel one. "
+        "0, 1, ...: accuracy in % over the images of all classes seen, after the base session (session 1 of "
+        "published image lists) and each novel one. "
         f"{_explained(('drop',))}"
     ]
     columns = [model, *map(after, range(steps)), *_columns(("drop",))]
@@ -304,25 +308,25 @@ def session_table(rows: Sequence[Row]) -> Table:
 def domain_table(rows: Sequence[Row], names: Sequence[str]) -> Table:
     """Make the table of streams whose tasks are domains: the accuracy of each after the last, and their mean."""
 
-    def of(task: int) -> Described:
-        return Described(
-            Column(names[task], "accuracy after the last task, %", short=names[task]),
-            lambda row: percent(row["final_accuracy_by_task"]["mean"][task]),
-        )
+    def of(task: int) -> Column:
+        return Column(names[task], cell=lambda row: percent(row["final_accuracy_by_task"]["mean"][task]))
 
-    model = Described.of("model", row_name, numeric=False)
+    model = text_column("model", row_name)
     columns = [model, *map(of, range(len(names))), *_columns(("final",))]
-    notes = ["A column for each task: its accuracy after the last.", *_interval_notes(rows)]
+    notes = ["A column for each task: its accuracy in % after the last.", *_interval_notes(rows)]
     return table_of("Domains", _sorted(rows), _shared(rows), columns, notes)
 
 
-def _is_fscil(row: Row) -> bool:
+def is_fscil(row: Row) -> bool:
+    """Whether a row is of a few-shot class-incremental stream, whose accuracies are over images."""
     return str(row["benchmark"]).startswith("fscil-")
 
 
-def _headline(row: Row) -> str:
-    """The number that models are ordered by: few-shot class-incremental tables have it over images."""
-    return "image_accuracy" if _is_fscil(row) else "final_accuracy"
+def usual_accuracy(row: Row) -> tuple[float, float | None]:
+    """Return the accuracy that models are ordered by, and half of its interval."""
+    mean, half = measured(row, "images" if is_fscil(row) else "final")
+    assert mean is not None
+    return mean, half
 
 
 def _is_of_domains(row: Row) -> bool:
@@ -333,20 +337,26 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
     """Single heads first, best models first."""
 
     def key(row: Row) -> tuple[int, float]:
-        found = row[_headline(row)]
-        return -HEADS.index(row["head"]), -(found["mean"] if isinstance(found, Mapping) else found)
+        return -HEADS.index(row["head"]), -usual_accuracy(row)[0]
 
     return sorted(rows, key=key)
 
 
-def _shared(rows: Sequence[Row]) -> tuple[Described, ...]:
-    """Settings above a table of several models; small networks of their own do not count as another backbone."""
+def _shared(rows: Sequence[Row]) -> tuple[Column, ...]:
+    """Settings above a table of several models; small networks of their own do not count as another backbone.
+
+    Where the models' features differ, their names tell which each has.
+    """
+    benchmark, tasks, online, _, _, features, *draws = _SETTINGS
     backbones = dict.fromkeys(row["backbone"] for row in rows if row["backbone"] not in (None, "none"))
     return (
-        _SETTINGS[0],
-        Described.of("head", lambda s: f"{s['head']} head", numeric=False),
-        Described.of("backbone", lambda _: ", ".join(backbones), numeric=False),
-        *_SETTINGS[4:],
+        benchmark,
+        tasks,
+        online,
+        text_column("head", lambda s: f"{s['head']} head"),
+        text_column("backbone", lambda _: ", ".join(backbones)),
+        *([features] if len({row["adaptation"] for row in rows}) == 1 else []),
+        *draws,
     )
 
 

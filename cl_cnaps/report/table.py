@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from cl_cnaps.errors import escaped
-from cl_cnaps.report.labels import ABSENT, distinguish, percent
+from cl_cnaps.report.labels import ABSENT, distinguish, paper_cell, percent
 
 Kind = Literal["here", "each", "paper", "paper-other"]
 """Where a row is from: measured here (`each`: one of several that a row stands for), the paper (its second setting)."""
@@ -58,6 +58,8 @@ class Column:
     """Whether the ranking chart offers this column: accuracies in per cent."""
     short: str | None = None
     """The title on a terminal, where ten columns must fit 80 characters."""
+    cell: Callable[[Mapping[str, Any]], str] | None = None
+    """The text of a record's row in this column, for `table_of`."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,8 @@ class Table:
     @property
     def groups(self) -> list[tuple[str | None, list[Column]]]:
         """The columns by what stands above them; each column without a group is by itself."""
-        runs = groupby(self.columns, key=lambda column: column.group)
-        parts = [(group, list(columns)) for group, columns in runs]
-        return [
-            (group, some)
-            for group, columns in parts
-            for some in ([columns] if group else [[c] for c in columns])
-        ]
+        runs = groupby(enumerate(self.columns), key=lambda one: one[1].group or one[0])
+        return [(some[0].group, some) for _, run in runs for some in [[column for _, column in run]]]
 
     @property
     def grouped(self) -> bool:
@@ -131,8 +128,7 @@ def signed(mean: float, ci95: float | None = None, href: str | None = None) -> C
 
 def printed(mean: float, interval: float | None = None) -> Cell:
     """A number in per cent as the paper prints it."""
-    text = f"{mean:.1f}" + ("" if interval is None else f" ± {interval:.1f}")
-    return Cell(text, mean, interval)
+    return Cell(paper_cell({"mean": mean, "interval": interval}), mean, interval)
 
 
 def words(text: str, href: str | None = None) -> Cell:
@@ -140,35 +136,16 @@ def words(text: str, href: str | None = None) -> Cell:
     return Cell(text, text.casefold(), href=href)
 
 
-def number(text: str, value: float | None) -> Cell:
-    """A number that is no accuracy."""
-    return EMPTY if value is None else Cell(text, value)
-
-
-@dataclass(frozen=True)
-class Described:
-    """A column and how its cells are made of rows of a record."""
-
-    column: Column
-    cell: Callable[[Mapping[str, Any]], str]
-
-    @staticmethod
-    def of(
-        title: str,
-        cell: Callable[[Mapping[str, Any]], str],
-        short: str | None = None,
-        *,
-        numeric: bool = True,
-    ) -> Described:
-        """Describe a column."""
-        return Described(Column(title, numeric=numeric, short=short), cell)
+def text_column(title: str, cell: Callable[[Mapping[str, Any]], str] | None = None) -> Column:
+    """A column of words."""
+    return Column(title, numeric=False, cell=cell)
 
 
 def table_of(
     caption: str,
     rows: Sequence[Mapping[str, Any]],
-    settings: Sequence[Described],
-    columns: Sequence[Described],
+    settings: Sequence[Column],
+    columns: Sequence[Column],
     notes: Sequence[str] = (),
     *,
     more: Sequence[Mapping[str, Any]] = (),
@@ -177,20 +154,13 @@ def table_of(
 
     `more` rows are shown below, and do not decide what is shared.
     """
-    values = [{one.column.title: one.cell(row) for one in settings} for row in rows]
+    values = [{one.title: one.cell(row) for one in settings if one.cell} for row in rows]
     differing, shared = distinguish(values)
-    leading = [one for one in settings if one.column.title in differing]
+    leading = [one for one in settings if one.title in differing]
     shown = [*leading, *columns]
-    cells = [[Cell(one.cell(row) or ABSENT) for one in shown] for row in (*rows, *more)]
-    return Table(
-        id="",
-        caption=caption,
-        columns=[one.column for one in shown],
-        rows=[TableRow(row) for row in cells],
-        shared=[values[0][title] for title in shared if values[0][title]],
-        notes=notes,
-        leading=len(leading),
-    )
+    cells = [[Cell(one.cell(row) or ABSENT) for one in shown if one.cell] for row in (*rows, *more)]
+    above = [values[0][title] for title in shared if values[0][title]]
+    return Table("", caption, shown, [TableRow(row) for row in cells], above, notes, leading=len(leading))
 
 
 def terminal_table(table: Table) -> RenderableType:
@@ -217,16 +187,13 @@ def terminal_table(table: Table) -> RenderableType:
     return Group(rendered, *(Text(escaped(note), style="italic dim") for note in table.notes))
 
 
-def markdown_table(table: Table, *, notes: bool = True) -> str:
+def markdown_table(table: Table) -> str:
     """Render a table in Markdown, with what rows share above it and the notes below."""
     lines = [f"**{_escaped(' · '.join(table.shared))}**", ""] if table.shared else []
-    titles = [
-        ", ".join(filter(None, (column.group, column.title))) if column.group else column.title
-        for column in table.columns
-    ]
+    titles = [f"{c.group}, {c.title}" if c.group else c.title for c in table.columns]
     lines += [_markdown_row(titles), _markdown_row(["---:" if c.numeric else ":---" for c in table.columns])]
     lines += [_markdown_row(_texts(row)) for row in table.rows]
-    if notes and table.notes:
+    if table.notes:
         lines += ["", *(f"- {_escaped(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
 

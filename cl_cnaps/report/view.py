@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.records.record import Record, read_record, record_name, records_under
 from cl_cnaps.report.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 KINDS: Mapping[str, str] = {
@@ -85,8 +88,8 @@ class View:
         raise NotImplementedError
 
     @classmethod
-    def draw(cls, views: Sequence[Self], folder: Path, formats: Sequence[str]) -> list[Path]:
-        """Draw records together into a folder; nothing where a table shows it better."""
+    def figures(cls, views: Sequence[Self]) -> Iterator[tuple[str, Figure]]:
+        """Yield the figures of records that are drawn together, with their names; none where a table is better."""
         raise NotImplementedError
 
     def headlines(self, trained_on: str = "benchmark") -> list[Headline]:
@@ -104,16 +107,8 @@ class View:
     @classmethod
     def under(cls, paths: Iterable[Path]) -> list[Self]:
         """Read the records of this kind at or below `paths`, each once; those of other kinds are left out."""
-        found: dict[Path, Self] = {}
-        for path in paths:
-            mine = [record for record in records_under(path) if record.summary.get("verb") == cls.verb]
-            if not mine:
-                raise MissingDataError(
-                    f"{path} is no record of `cl-cnaps {cls.verb}` and holds none; the command makes one and names it"
-                )
-            for record in mine:
-                found.setdefault(record.path.resolve(), cls(record))
-        return list(found.values())
+        found = _by_verb(paths, [cls.verb])
+        return [cls(view.record) for view in found.get(cls.verb, [])]
 
 
 def view_of(record: Record) -> View:
@@ -125,16 +120,14 @@ def view_of(record: Record) -> View:
 
 def draw(views: Sequence[View], folder: Path | None = None, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw records of one kind: a lone one into its own `figures/`, several beside the first, or into `folder`."""
-    for extension in formats:
-        if extension not in FORMATS:
-            raise BadInputError(f"unknown format {extension!r}; known: {', '.join(FORMATS)}")
+    from cl_cnaps.report.plots import style
+
     first = views[0]
     if folder is None:
         beside = first.path.parent / f"{first.path.name}-and-{len(views) - 1}-more"
         folder = first.path / "figures" if len(views) == 1 else beside
     kind: Any = type(first)
-    drawn: list[Path] = kind.draw(views, folder, formats)
-    return drawn
+    return style.draw(kind.figures(views), folder, formats)
 
 
 def draw_records(
@@ -161,14 +154,15 @@ def draw_records(
     return drawn
 
 
-def _by_verb(paths: Iterable[Path]) -> dict[str, list[View]]:
-    """The records, each once, in the order of `KINDS`."""
-    found: dict[str, dict[Path, View]] = {verb: {} for verb in KINDS}
+def _by_verb(paths: Iterable[Path], verbs: Collection[str] = KINDS) -> dict[str, list[View]]:
+    """The records of these verbs, each once, in the order of `KINDS`; every path must hold some."""
+    found: dict[str, dict[Path, View]] = {verb: {} for verb in verbs}
     for path in paths:
-        mine = [record for record in records_under(path) if record.summary.get("verb") in KINDS]
+        mine = [record for record in records_under(path) if record.summary.get("verb") in verbs]
         if not mine:
+            commands = f"`cl-cnaps {', '.join(verbs)}`"
             raise MissingDataError(
-                f"{path} is no record of {', '.join(KINDS)} and holds none; these commands make one and name it"
+                f"{path} is no record of {commands} and holds none; it makes one and names it"
             )
         for record in mine:
             found[record.summary["verb"]].setdefault(record.path.resolve(), view_of(record))

@@ -1,7 +1,7 @@
 """Who computes the runs of a sweep: processes of this machine, or a Ray cluster.
 
 A process pool of the standard library is lost as a whole when one of its processes is killed, for lack of memory
-say; here the task of that process fails and another process takes its place. Every worker leads a process group of
+say; here the task of that process fails and another process replaces it. Every worker leads a process group of
 its own: an interrupt from the terminal reaches the sweep alone, which then stops the workers and all they started.
 """
 
@@ -44,6 +44,8 @@ class Task:
     """Records that are there already, as verb/name/id."""
     look_only: bool = False
     """Find out which record the run would make, and no more."""
+    keep: str | None = None
+    """The folder where features are kept and found."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class LocalEngine:
 
     def __init__(self, work: Work, workers: int, threads: int) -> None:
         if workers < 1 or threads < 1:
-            raise BadInputError(f"{workers} workers with {threads} threads were asked for; 1 is the fewest")
+            raise BadInputError(f"{workers} workers with {threads} threads: at least 1 of each is needed")
         self.room: int | None = workers
         self._work = work
         self._threads = threads
@@ -179,7 +181,7 @@ class LocalEngine:
         assert number is not None
         answer: Reply | Failure
         try:
-            # What a process said before it died counts: `poll` first, whatever the sentinel says.
+            # A reply sent before the process died counts: `poll` first, whatever the state of the sentinel.
             answer = worker.connection.recv() if worker.connection.poll() else self._bury(worker)
         except (EOFError, OSError):
             answer = self._bury(worker)
@@ -201,7 +203,7 @@ class LocalEngine:
         return worker
 
     def _bury(self, worker: _Worker) -> Failure:
-        """Take a dead worker off the list and say how it died."""
+        """Take a dead worker off the list and return how it died."""
         self._workers.remove(worker)
         worker.connection.close()
         worker.process.join(_GRACE)
@@ -212,13 +214,13 @@ class LocalEngine:
             how = f"by {signal.Signals(-code).name}"
             if -code == signal.SIGKILL:
                 how += ", perhaps for lack of memory"
-        said = worker.output.read_text(errors="replace").splitlines() if worker.output.exists() else []
+        lines = worker.output.read_text(errors="replace").splitlines() if worker.output.exists() else []
         reason = f"the worker process was ended {how}"
-        return Failure(reason, "\n".join([reason, *said[-_TAIL:]]))
+        return Failure(reason, "\n".join([reason, *lines[-_TAIL:]]))
 
 
 def _serve(connection: Connection, work: Work, output: str) -> None:
-    """What a worker process does: one task after another, until the sweep closes the connection."""
+    """Do one task after another, until the sweep closes the connection."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     with Path(output).open("wb") as file:

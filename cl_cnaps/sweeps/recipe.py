@@ -93,9 +93,9 @@ def parse_sweep_recipe(content: Mapping[str, Any], where: str, name: str) -> Rec
 
 
 def chosen(runs: Sequence[Options], only: Sequence[tuple[str, str]]) -> list[Options]:
-    """The runs whose options are as `only` says; several values of one option are alternatives."""
+    """The runs whose options are as `only` gives them; several values of one option are alternatives."""
     for name, value in only:
-        there = sorted({_said(run[name]) for run in runs if name in run})
+        there = sorted({_text(run[name]) for run in runs if name in run})
         if value not in there:
             have = f"there are {', '.join(there)}" if there else "no run has that option"
             raise BadInputError(f"no run of the recipe has {name} = {value}: {have}")
@@ -103,7 +103,7 @@ def chosen(runs: Sequence[Options], only: Sequence[tuple[str, str]]) -> list[Opt
     found = [
         run
         for run in runs
-        if all(name in run and _said(run[name]) in values for name, values in wanted.items())
+        if all(name in run and _text(run[name]) in values for name, values in wanted.items())
     ]
     if not found:
         raise BadInputError("no run of the recipe is left; the choices exclude each other")
@@ -111,7 +111,7 @@ def chosen(runs: Sequence[Options], only: Sequence[tuple[str, str]]) -> list[Opt
 
 
 def distinct(runs: Iterator[Options] | Sequence[Options]) -> list[Options]:
-    """Each run once, in order."""
+    """Return each run once, in order."""
     return [dict(items) for items in dict.fromkeys(tuple(run.items()) for run in runs)]
 
 
@@ -122,17 +122,17 @@ def differing(runs: Sequence[Options]) -> list[str]:
 
 
 def words(run: Options, names: Sequence[str]) -> str:
-    """What tells a run from the others: `simple first split-mnist`, `seed 3`."""
+    """The options that distinguish a run from the others: `simple first split-mnist`, `seed 3`."""
     parts = (
-        value if isinstance(value := run[name], str) else f"{name} {_said(value)}"
+        value if isinstance(value := run[name], str) else f"{name} {_text(value)}"
         for name in names
         if name in run
     )
     return " ".join(str(part) for part in parts)
 
 
-def _said(value: object) -> str:
-    """A value as a recipe writes it."""
+def _text(value: object) -> str:
+    """Return a value as a recipe writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -165,16 +165,16 @@ def _grids(content: Any, where: str) -> tuple[Grid, ...]:
         raise BadInputError(f"{where} is an empty list: there would be nothing to run")
     grids = []
     for number, table in enumerate(tables):
-        place = where if len(tables) == 1 else f"{where}[{number}]"
+        path = where if len(tables) == 1 else f"{where}[{number}]"
         axes = {
             name: tuple(value) if isinstance(value, list) else (value,)
-            for name, value in _table(table, place).items()
+            for name, value in _table(table, path).items()
         }
         for name, values in axes.items():
             if not values:
-                raise BadInputError(f"{place}.{name} is an empty list: there would be nothing to run")
+                raise BadInputError(f"{path}.{name} is an empty list: there would be nothing to run")
             for value in values:
-                _scalar(value, f"{place}.{name}")
+                _scalar(value, f"{path}.{name}")
         grids.append(axes)
     if (runs := sum(math.prod(map(len, grid.values())) for grid in grids)) > MAX_RUNS:
         raise BadInputError(f"{where} multiplies out to {runs:,} runs; at most {MAX_RUNS:,} are run")

@@ -25,7 +25,7 @@ class PlannedRun:
     """One run of a sweep."""
 
     words: str
-    """What tells it from the others."""
+    """The options that distinguish it from the others."""
     verb: str
     arguments: tuple[str, ...]
     """Of the verb's command line."""
@@ -36,13 +36,13 @@ class Outcome:
     """How a run ended."""
 
     number: int
-    """Its place in the sweep, from 0."""
+    """Its position in the sweep, from 0."""
     run: PlannedRun
     status: Status
     attempts: int
     seconds: float = 0.0
     """Of the attempt that made the record."""
-    place: Path | None = None
+    path: Path | None = None
     """Where its record is, or would be."""
     record: Record | None = None
     others: tuple[Record, ...] = ()
@@ -52,7 +52,7 @@ class Outcome:
 
 
 FailureLog = Callable[[PlannedRun, int, Failure], None]
-"""Told of every failed attempt: the run, which attempt it was, and what is known."""
+"""Called for every failed attempt with the run, the number of the attempt, and the failure."""
 
 
 def sweep(
@@ -63,10 +63,12 @@ def sweep(
     threads: int,
     log: FailureLog,
     look_only: bool = False,
+    keep: Path | None = None,
 ) -> Iterator[Outcome]:
     """The outcome of every run, as they end; `engine` is entered already.
 
-    With `look_only` nothing is run: outcomes say which records are there. A run that failed waits at the end of
+    With `look_only` nothing is run: outcomes say which records are there. Features are kept in the folder `keep`, if
+    there is one. A run that failed waits at the end of
     the queue, so that what was in its way may be gone. A record that cannot be read does not count as there, and the
     run is made anew.
     """
@@ -76,7 +78,7 @@ def sweep(
         while waiting and (engine.room is None or under_way < engine.room):
             number = waiting.popleft()
             attempts[number] += 1
-            engine.submit(number, _task(runs[number], engine, out, threads, look_only))
+            engine.submit(number, _task(runs[number], engine, out, threads, look_only, keep))
             under_way += 1
         number, answer = engine.wait()
         under_way -= 1
@@ -88,14 +90,13 @@ def sweep(
             except Exception as error:
                 answer = failure_of(error)
         if isinstance(answer, Reply):
-            place = out / answer.record
             yield Outcome(
                 number,
                 run,
                 answer.status,
                 attempts[number],
                 answer.seconds,
-                place,
+                out / answer.record,
                 records[0] if records else None,
                 tuple(records[1:]),
             )
@@ -125,7 +126,9 @@ def append_failures(path: Path) -> FailureLog:
     return log
 
 
-def _task(run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: bool) -> Task:
+def _task(
+    run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: bool, keep: Path | None
+) -> Task:
     # Looked up when a task starts: a record may have come since, from another process or a lost attempt.
     have = frozenset(
         path.parent.relative_to(out).as_posix()
@@ -139,6 +142,7 @@ def _task(run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: b
         str(out.resolve()) if engine.shared_folder else None,
         have,
         look_only,
+        None if keep is None else str(keep.resolve()),
     )
 
 
@@ -180,11 +184,11 @@ def _notes(labels: Sequence[str], seen: bool) -> list[str]:
     if not labels:
         return []
     caveat = "its models have another backbone and training; the tables of each record name what differs"
-    said = [f"Paper: {', '.join(labels)}; {caveat}."]
-    return said + ["* Test classes are not new to the model: no measure of learning new ones."] * seen
+    notes = [f"Paper: {', '.join(labels)}; {caveat}."]
+    return notes + ["* Test classes are not new to the model: no measure of learning new ones."] * seen
 
 
 def tally(outcomes: Sequence[Outcome]) -> str:
     """Return `3 done, 1 there before, 2 FAILED`."""
     counts: Counter[str] = Counter(outcome.status for outcome in outcomes)
-    return ", ".join(f"{counts[status]} {said}" for status, said in STATUS_WORDS.items() if counts[status])
+    return ", ".join(f"{counts[status]} {words}" for status, words in STATUS_WORDS.items() if counts[status])

@@ -19,8 +19,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from cl_cnaps.data.atomic import write_text
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
-from cl_cnaps.models.tensor_files import load_exactly, read_metadata, write_tensors
-from cl_cnaps.models.weights import WeightFile, content_digest, load_weights, save_weights
+from cl_cnaps.models.tensor_files import content_digest, load_exactly, read_metadata, write_tensors
+from cl_cnaps.models.weights import WeightFile, load_weights, save_weights, weights_with_features
 
 CHECKPOINT = "checkpoint.safetensors"
 _FORMAT = "cl-cnaps training 2"
@@ -80,7 +80,7 @@ def save_checkpoint(
         "recipe": json.dumps(recipe, sort_keys=True),
         "progress": json.dumps(asdict(progress), allow_nan=False),
     }
-    write_tensors(folder / CHECKPOINT, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
+    write_tensors(folder / CHECKPOINT, tensors, metadata)
 
 
 def averaged(saved: Saved) -> dict[str, Tensor]:
@@ -143,6 +143,14 @@ def load_state(
             }
 
 
+def check_no_checkpoint(folder: Path) -> None:
+    """Refuse to begin a training in a folder that holds one."""
+    if (folder / CHECKPOINT).exists():
+        raise BadInputError(
+            f"{folder} holds a training already: go on with it by --resume, or choose another --out"
+        )
+
+
 def check_same_recipe(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse to go on under another recipe, except with more tasks where that changes nothing before."""
     if saved == given:
@@ -170,7 +178,8 @@ class TrainingLog:
     def __init__(self, folder: Path, tasks: int, counted_as: str = "tasks") -> None:
         self._path = folder / LOG
         self._counted_as = counted_as
-        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.is_file() else []
+        content = self._path.read_bytes() if self._path.is_file() else b""
+        lines = content.decode(errors="replace").splitlines()
         write_text(self._path, "".join(f"{line}\n" for line in lines if self._is_before(line, tasks)))
         self._file = self._path.open("a", encoding="utf-8")
         self._curves = SummaryWriter(folder / "tensorboard", purge_step=tasks)
@@ -197,8 +206,8 @@ class TrainingLog:
     def _is_before(self, line: str, tasks: int) -> bool:
         try:
             return bool(json.loads(line)[self._counted_as] <= tasks)
-        except (ValueError, KeyError):
-            return False  # cut short by a kill
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False  # cut short by a kill, or damaged
 
 
 BEST = "best.safetensors"
@@ -210,4 +219,18 @@ WEIGHTS = "weights.safetensors"
 def export(folder: Path, more: Mapping[str, Any]) -> WeightFile:
     """The best weights in half precision, with all that is known of their making and `more`."""
     model, file = load_weights(folder / BEST)
-    return save_weights(folder / WEIGHTS, model, {**file.training, **more}, dtype=torch.float16)
+    return save_weights(
+        folder / WEIGHTS,
+        model,
+        {**file.training, **more},
+        dtype=torch.float16,
+        features=_features_of(file.training),
+    )
+
+
+def _features_of(training: Mapping[str, Any]) -> WeightFile | None:
+    """The weights whose features a training of the head alone has kept, if they still are found by their name."""
+    start = training.get("start")
+    if training["recipe"]["training"]["learn"] != "head" or not start:
+        return None
+    return weights_with_features(start["weights"], start["digest"])

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
-from cl_cnaps.data.records import SPEC_FILE, RecordSource
+from cl_cnaps.data.records import RecordSource
+from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.source import CountedSource, Source
 from cl_cnaps.data.spec import by_fractions, matched
 from cl_cnaps.episodes import Episode, SplitSpec, read_spec

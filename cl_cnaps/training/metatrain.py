@@ -22,17 +22,17 @@ from cl_cnaps.models.weights import load_weights, save_weights
 from cl_cnaps.torch_setup import release_spare_memory
 from cl_cnaps.training.checkpoint import (
     BEST,
-    CHECKPOINT,
     Progress,
     TrainingLog,
     averaged,
+    check_no_checkpoint,
     check_same_recipe,
     load_state,
     parse_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
-from cl_cnaps.training.ranks import Interruption, Ranks, one_by_one
+from cl_cnaps.training.ranks import Interruption, Ranks, lost_workers, one_by_one
 from cl_cnaps.training.recipe import Recipe
 from cl_cnaps.training.step import (
     AveragedWeights,
@@ -120,16 +120,16 @@ class Watch(Protocol):
     """Shows how a training goes."""
 
     def step(self, tasks: int, total: int, score: StepScore, seconds_left: float, rate: float) -> None:
-        """A step was made; `rate` is in tasks per second."""
+        """Show a step; `rate` is in tasks per second."""
 
     def validated(self, tasks: int, scores: Scores, best: bool) -> None:
-        """The weights were validated."""
+        """Show a validation of the weights."""
 
     def validating(self, source: str, done: int, total: int) -> None:
-        """Some of the tasks of a validation, or of the test, were scored."""
+        """Show that tasks of a validation, or of the test, were scored."""
 
     def say(self, text: str) -> None:
-        """Something a person should know."""
+        """Show a sentence."""
 
 
 Note = Callable[[str, int, Mapping[str, Any]], None]
@@ -184,10 +184,8 @@ class MetaTraining:
         )
         if resume:
             self._resume()
-        elif ranks.first and (folder / CHECKPOINT).exists():
-            raise BadInputError(
-                f"{folder} holds a training already: go on with it by --resume, or choose another --out"
-            )
+        elif ranks.first:
+            check_no_checkpoint(folder)
         self._saved_at = self.progress.tasks
 
     @property
@@ -215,7 +213,7 @@ class MetaTraining:
 
     def _run(self, note: Note) -> Ending:
         total = self.recipe.training.tasks
-        with Interruption() as stop:
+        with Interruption() as stop, lost_workers():
             if self.progress.tasks == 0 and self.progress.validated is None:
                 self._calibrate()
             tasks = self._tasks()
@@ -223,7 +221,8 @@ class MetaTraining:
                 started = time.monotonic()
                 try:
                     if self._validation_is_due():
-                        self._validate(note, stop)
+                        with self.average.in_place():
+                            self._validate(note, stop)
                         self.progress.seconds += time.monotonic() - started
                         self._save()
                         patience = self.recipe.validation.patience
@@ -256,14 +255,10 @@ class MetaTraining:
         """This process's tasks from here to the end."""
         per_step = self.recipe.training.tasks_per_step
         mine = shares(self.progress.tasks, self.recipe.training.tasks, per_step, self.ranks)
-        return one_by_one(self.data.training, list(mine), self.workers)
+        return one_by_one(self.data.training, mine, self.workers)
 
     def _step(
-        self,
-        tasks: Iterator[Task],
-        note: Note,
-        stop: Callable[[], bool],
-        started: float,
+        self, tasks: Iterator[Task], note: Note, stop: Callable[[], bool], started: float
     ) -> BadTask | None:
         training, progress = self.recipe.training, self.progress
         step = range(progress.tasks, min(progress.tasks + training.tasks_per_step, training.tasks))
@@ -311,10 +306,6 @@ class MetaTraining:
         return tasks >= self.recipe.training.tasks and before < tasks
 
     def _validate(self, note: Note, stop: Callable[[], bool]) -> None:
-        with self.average.in_place():
-            self._validate_average(note, stop)
-
-    def _validate_average(self, note: Note, stop: Callable[[], bool]) -> None:
         progress, model, validation = self.progress, self.model.eval(), self.recipe.validation
         sizes = validation.image_sizes or (model.backbone.info.image_size,)
         watched = self.watch.validating if self.ranks.first else lambda *_: None

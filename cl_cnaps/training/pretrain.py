@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from cl_cnaps.data.atomic import write_text
-from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import Backbone
 from cl_cnaps.models.tensor_files import write_tensors
 from cl_cnaps.training.checkpoint import (
-    CHECKPOINT,
     TrainingLog,
+    check_no_checkpoint,
     check_same_recipe,
     load_state,
     parse_checkpoint,
@@ -28,7 +27,7 @@ from cl_cnaps.training.checkpoint import (
 )
 from cl_cnaps.training.metatrain import NOT_FINITE, Ending, Watch
 from cl_cnaps.training.pretrain_data import ImageBatch, ImageBatches, PretrainRecipe
-from cl_cnaps.training.ranks import Interruption, one_by_one
+from cl_cnaps.training.ranks import Interruption, lost_workers, one_by_one
 from cl_cnaps.training.step import StepScore, gradient_norm
 
 BACKBONE = "backbone.safetensors"
@@ -98,18 +97,17 @@ class Pretraining:
             check_same_recipe(saved.recipe, self.identity)
             load_state(saved, self.model, self.optimiser)
             self.progress = PretrainProgress(**saved.progress)
-        elif (folder / CHECKPOINT).exists():
-            raise BadInputError(
-                f"{folder} holds a training already: go on with it by --resume, or choose another --out"
-            )
+        else:
+            check_no_checkpoint(folder)
 
     def run(self) -> Ending:
         """Train to the end, or until a signal or a bad number; at the end the backbone's file is written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / "recipe.json", json.dumps(self.identity, indent=2) + "\n")
         total = self.recipe.epochs * self.batches.per_epoch
-        remaining = list(range(self.progress.batches, total))
-        with Interruption() as stop, TrainingLog(self.folder, self.progress.batches, "batches") as log:
+        remaining = range(self.progress.batches, total)
+        log_file = TrainingLog(self.folder, self.progress.batches, "batches")
+        with Interruption() as stop, lost_workers(), log_file as log:
             for batch in one_by_one(self.batches, remaining, self.workers):
                 started = time.monotonic()
                 if stop():

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import Any, TypeVar
@@ -18,8 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.loading import resolve_device
-from cl_cnaps.processes import interrupts_wait
+from cl_cnaps.processes import end_with_parent, interrupts_wait
 
 _TIMEOUT = timedelta(hours=12)
 """One process may pack images or validate a large task while the others wait."""
@@ -36,7 +38,7 @@ class Ranks:
 
     @classmethod
     def join(cls, device: str = "auto") -> Ranks:
-        """Join as torchrun's environment tells; GPUs are dealt out by the local rank."""
+        """Join as torchrun's environment variables name rank and world; GPUs are dealt out by the local rank."""
         rank, local_rank, world = (
             int(os.environ.get(name, fallback))
             for name, fallback in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"))
@@ -109,14 +111,15 @@ class Ranks:
 T = TypeVar("T")
 
 
-def one_by_one(data: Dataset[T], indices: list[int], workers: int) -> Iterator[T]:
-    """The items at these indices, in order; whatever `workers` is, they are the same."""
+def one_by_one(data: Dataset[T], indices: Iterable[int], workers: int) -> Iterator[T]:
+    """The items at these indices, in order, which may be a great many; whatever `workers` is, they are the same."""
     loader: DataLoader[T] = DataLoader(
         data,
         batch_size=None,
         sampler=indices,
         num_workers=workers,
         collate_fn=_unchanged,
+        worker_init_fn=_start,
         generator=torch.Generator(),  # the loader draws a number nobody uses; not from the global one
         # Forking a process that has computed with several threads can hang.
         multiprocessing_context="spawn" if workers else None,
@@ -127,6 +130,24 @@ def one_by_one(data: Dataset[T], indices: list[int], workers: int) -> Iterator[T
 
 def _unchanged(item: T) -> T:
     return item
+
+
+def _start(_number: int) -> None:
+    end_with_parent()
+
+
+@contextmanager
+def lost_workers() -> Iterator[None]:
+    """Name the cure when a process that loads data was killed, which PyTorch reports at any point of the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise ClCnapsError(
+            "a worker process ended unexpectedly, perhaps for lack of memory; try fewer with --workers, and --resume "
+            "to continue from the last checkpoint"
+        ) from error
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -98,6 +98,8 @@ class Augmentation:
     grey_share: float = 0.0
     rotate_share: float = 0.0
     """Turned by 90, 180 or 270 degrees; of tasks of grey sources."""
+    mixed_share: float = 0.0
+    """Half of the classes are replaced by classes of another source; of training tasks alone."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -256,8 +258,10 @@ class Recipe:
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
 
     def as_json(self) -> dict[str, Any]:
-        """The whole recipe as JSON holds it; what is tested at the end is left out where nothing is."""
+        """The whole recipe as JSON holds it; tests at the end and mixed tasks are left out where there are none."""
         content = asdict(self)
+        if not self.augmentation.mixed_share:
+            del content["augmentation"]["mixed_share"]
         if not any(part.test for part in self.sources):
             del content["test_tasks"]
         return {
@@ -290,7 +294,7 @@ def parse_recipe(content: Mapping[str, Any], where: str, name: str) -> Recipe:
 
 
 def shape_name(shape: TaskShape) -> str:
-    """What the `sampler` of these tasks is called in a recipe."""
+    """Return the name that a recipe has for these tasks' `sampler`."""
     return next(name for name, kind in _SHAPES.items() if isinstance(shape, kind))
 
 

@@ -107,7 +107,7 @@ class RunningStatistics:
             norm.get_buffer("running_var").zero_()
 
     def effect(self) -> Tensor:
-        """What the task did: how many batches it was, then what it added; float64, `width` numbers."""
+        """Return the effect of a task: its number of batches, then what it added; float64, `width` numbers."""
         if not self._norms:
             return torch.zeros(0, dtype=torch.float64)
         batches = self._norms[0].get_buffer("num_batches_tracked").reshape(1)
@@ -246,6 +246,8 @@ def train_step(
     `stop` is true in one.
     """
     model.train()
+    if training.learn == "head":
+        model.task_encoder.eval()
     optimiser.zero_grad(set_to_none=True)
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     statistics = RunningStatistics(model)
@@ -282,7 +284,7 @@ def train_step(
         raise StoppedInStep
     rows_TR = ranks.sum(rows_TR)
     statistics.apply(rows_TR[:, 2 + encoded :])
-    if isinstance(norm, TaskNorm):
+    if isinstance(norm, TaskNorm) and norm.training:
         norm.update(rows_TR[:, 2 : 2 + encoded])
     ranks.sum_gradients(parameters)
     rate = learning_rate(training, step.start)

@@ -129,6 +129,21 @@ def _grey(images: Tensor) -> Tensor:
     return grey.round_().clamp_(0, 255).to(torch.uint8).expand(-1, 3, -1, -1).contiguous()
 
 
+def mixed(first: EpisodeBatch, second: EpisodeBatch) -> EpisodeBatch:
+    """Return a task with the first half of the classes of one task, and as many of another or as many as it has."""
+    kept = (first.way + 1) // 2
+    added = min(first.way - kept, second.way)
+    parts: dict[str, Tensor] = {}
+    for role in ("support", "query"):
+        images, labels = [], []
+        for batch, ways, offset in ((first, kept, 0), (second, added, kept)):
+            own = getattr(batch, f"{role}_labels")
+            images.append(getattr(batch, f"{role}_images")[own < ways])
+            labels.append(own[own < ways] + offset)
+        parts[f"{role}_images"], parts[f"{role}_labels"] = torch.cat(images), torch.cat(labels)
+    return EpisodeBatch(kept + added, **parts)
+
+
 @dataclass(frozen=True)
 class Task:
     """One task with its images, uint8."""
@@ -161,11 +176,22 @@ class TaskData(Dataset[Task]):
 
     def __getitem__(self, index: int) -> Task:
         episode = self.episode(index)
-        batch = self.pools[episode.source].load(episode, self.size)
-        if self.augmentation is not None:
-            grey = self.pools[episode.source].source.grey
-            batch = augmented(batch, self.augmentation, self.seed, index, grey=grey)
+        batch, other = self._batch(episode), self._companion(index)
+        if other is not None:
+            batch = mixed(batch, self._batch(other))
         return Task(index, episode.source, batch)
+
+    def _batch(self, episode: Episode) -> EpisodeBatch:
+        pool = self.pools[episode.source]
+        batch = pool.load(episode, self.size)
+        if self.augmentation is None:
+            return batch
+        return augmented(batch, self.augmentation, self.seed, episode.index, grey=pool.source.grey)
+
+    def _companion(self, index: int) -> Episode | None:
+        if self.augmentation is None or not isinstance(self.sampler, MixtureSampler):
+            return None
+        return self.sampler.companion(index, self.augmentation.mixed_share)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,16 @@ from cl_cnaps.commands.main import main
 from cl_cnaps.few_shot.ablations import targets_of
 from cl_cnaps.few_shot.targets import default_targets
 
-SMALL = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "32", "--workers", "0")
+SMALL = (
+    "--backbone",
+    "timm:test_resnet",
+    "--backbone-weights",
+    "random",
+    "--image-size",
+    "32",
+    "--workers",
+    "0",
+)
 INSTEAD = "characters that are drawn here (glyphs) and the digits of the installation (mnist) instead"
 
 
@@ -71,7 +80,7 @@ def test_active_without_a_source() -> None:
 
 
 def test_ablate_plot_and_report() -> None:
-    result = run("ablate", "refinement", "--tasks", "1")
+    result = run("ablate", "shots", "--tasks", "1")
     assert result.stdout.splitlines()[0] == f"No data set of Meta-Dataset under CL_CNAPS_DATA: on {INSTEAD}."
     assert "Glyphs" in result.stdout
     for words in (("plot", "runs"), ("report", "runs", "--out", "site")):

@@ -15,7 +15,13 @@ from cl_cnaps.commands.main import main
 from cl_cnaps.records.record import records_under
 from cl_cnaps.report import speed
 from cl_cnaps.report.generated import filled
-from cl_cnaps.report.speed import speed_bars, speed_sentence, speed_table, write_speed_record
+from cl_cnaps.report.speed import (
+    class_memory_table,
+    speed_bars,
+    speed_sentence,
+    speed_table,
+    write_speed_record,
+)
 
 ROOT = Path(__file__).parents[2]
 FIGURE = {
@@ -109,3 +115,14 @@ def test_bench_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     result = CliRunner().invoke(main, ["bench", "--quick"])
     assert result.exit_code == 1
     assert "checkout" in result.output
+
+
+def test_what_few_directions_lose_is_held_against_its_bar(tmp_path: Path) -> None:
+    assert "class_memory.csv" in class_memory_table(tmp_path)
+    header = "benchmark,classes,shots,directions,shortlist,bytes_per_class,accuracy,agreement"
+    rows = ["a,5,9,all,none,4000,0.8,1.0", "a,5,9,32,none,400,0.797,0.9"]
+    rows += ["b,5,9,all,none,4000,0.8,1.0", "b,5,9,32,none,400,0.79,0.9"]
+    (tmp_path / "class_memory.csv").write_text("\n".join([header, *rows]))
+    table = class_memory_table(tmp_path)
+    assert "| 5 of a | 9 | 32 | none | 400 | 79.70 | 90.00 |" in table
+    assert "a 0.30 (met), b 1.00 (**missed**)" in table

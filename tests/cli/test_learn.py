@@ -40,7 +40,7 @@ def test_a_table_and_a_contact_sheet(folder: Path, tmp_path: Path) -> None:
     result = run("predict", folder / "pets.safetensors", folder / "new", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert len([line for line in lines if line.endswith(("  0", "  1")) and "%" in line]) == 6
+    assert len([line for line in lines if line.endswith((" 0", " 1")) and "%" in line]) == 6
     certain = [int(line.split("%")[0].split()[-1]) for line in lines[:6]]
     assert certain == sorted(certain)
     with Image.open(tmp_path / "out" / "contact-sheet.png") as sheet:
@@ -108,6 +108,7 @@ def test_unknown_images_and_moving(folder: Path, tmp_path: Path) -> None:
     result = run(*words, "--move-into", tmp_path / "sorted")
     assert result.exit_code == 0, result.output
     assert "Moved: 7 files" in result.stdout
+    assert "thing.png  unknown, like " in result.stdout
     assert (tmp_path / "sorted" / "unknown" / "thing.png").is_file()
     assert not list((tmp_path / "new").iterdir())
     assert {path.parent.name for path in (tmp_path / "sorted").rglob("*.png")} <= {"0", "1", "unknown"}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -75,11 +73,3 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "was not made by `cl-cnaps report`" in result.output
     assert (tmp_path / "runs" / "stream").is_dir()
-
-
-def test_importing_the_command_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, cl_cnaps.commands.report\n"
-        "print([m for m in ('jinja2', 'numpy', 'torch', 'webbrowser') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

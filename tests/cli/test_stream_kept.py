@@ -12,7 +12,16 @@ from click.testing import CliRunner, Result
 from cl_cnaps.commands.main import main
 from cl_cnaps.models.cnaps import CnapsModel
 
-SMALL = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "16", "--shots", "3")
+SMALL = (
+    "--backbone",
+    "timm:test_resnet",
+    "--backbone-weights",
+    "random",
+    "--image-size",
+    "16",
+    "--shots",
+    "3",
+)
 SMALL += ("--queries", "2", "--runs", "1", "--no-plots", "--json")
 
 

@@ -52,6 +52,23 @@ def invoke(*words: str) -> Result:
     return CliRunner().invoke(main, ["sweep", "small.toml", *words], catch_exceptions=False)
 
 
+def test_several_recipes_are_read_before_the_first_runs(recipe: Path) -> None:
+    others = [recipe.with_name(f"{name}.toml") for name in ("other", "wrong")]
+    others[0].write_text(RECIPE.replace('["protonet", "simple"]', '"simple"').replace("[0, 1]", "2"))
+    found = invoke("other.toml", "--dry-run", "--json")
+    assert [line["run"] for line in lines(found)] == [
+        *(f"{model} seed {seed}" for model in ("protonet", "simple") for seed in (0, 1)),
+        "other",
+    ]
+    assert {line["status"] for line in lines(found)} == {"absent"}
+    others[1].write_text(RECIPE.replace("shots", "shoots"))
+    refused = CliRunner().invoke(main, ["sweep", "small.toml", "wrong.toml", "--dry-run"])
+    assert refused.exit_code != 0
+    assert "did you mean shots" in refused.output + str(refused.exception)
+    assert "protonet" not in refused.output
+    assert invoke("--keep-features", "kept").exit_code == 2, "streams share features by themselves"
+
+
 def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 

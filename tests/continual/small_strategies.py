@@ -10,6 +10,7 @@ from models.small import small_model
 from torch import Tensor
 
 from cl_cnaps.continual.evaluator import Evaluator
+from cl_cnaps.continual.one_pass import OnePassStrategy
 from cl_cnaps.continual.strategies import STRATEGIES, CnapsStrategy
 from cl_cnaps.models.cnaps import ModelName
 
@@ -46,10 +47,11 @@ def make(name: ModelName = "simple", adaptation: str = "none", **options: Any) -
     return STRATEGIES[name](model=small_model(name, adaptation=adaptation), **options)
 
 
-def evaluated(strategy: CnapsStrategy, experiences: Any, batch_size: int = 4) -> Answers:
+def evaluated(strategy: OnePassStrategy, experiences: Any, batch_size: int = 4) -> Answers:
     """What the strategy answers about these experiences, with nothing at hand from before."""
     answers = Answers()
-    strategy.scores = Evaluator(strategy.model, strategy.scores.scope)
+    if isinstance(strategy, CnapsStrategy):
+        strategy.scores = Evaluator(strategy.model, strategy.scores.scope)
     strategy.plugins.append(answers)
     strategy.eval_mb_size = batch_size
     strategy.eval(experiences)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +31,21 @@ def images_of(labels: Tensor, seed: int, size: int = 32) -> Tensor:
     for image, label in zip(images, labels.tolist(), strict=True):
         image[:, :, 4 * (label % 8) : 4 * (label % 8) + 4] += 40
     return images.to(torch.uint8)
+
+
+def write_mnist(folder: Path) -> None:
+    """Write MNIST's files as Avalanche finds them: 20 and 10 images a class, drawn here."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for name, count, seed in (("train", 20, 0), ("t10k", 10, 1)):
+        labels = torch.arange(10, dtype=torch.uint8).repeat_interleave(count)
+        images = images_of(labels.long(), seed, size=28)[:, 0].numpy()
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4i", 2051, *images.shape) + images.tobytes()
+        )
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">2i", 2049, len(labels)) + labels.numpy().tobytes()
+        )
 
 
 def task_of_classes(classes: Sequence[int], shots: int, queries: int, seed: int, name: str = "") -> Task:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import struct
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from avalanche.benchmarks import SplitMNIST, benchmark_from_datasets, nc_benchmark, with_task_labels
-from avalanche.benchmarks.datasets.external_datasets import mnist
 from avalanche.benchmarks.utils import (
     TaskLabels,
     as_classification_dataset,
@@ -21,14 +17,22 @@ from avalanche.benchmarks.utils import (
 from avalanche.evaluation.metrics import MAC_metrics, loss_metrics
 from avalanche.training import plugins as avalanche_plugins
 from avalanche.training.plugins import EvaluationPlugin, LwFPlugin
-from continual.avalanche_table import PAGE, table, written
+from continual.avalanche_table import table, written
 from continual.small_strategies import Answers, evaluated, make
-from continual.small_streams import Images, benchmark_of, images_of, small_stream, support_and_query
+from continual.small_streams import (
+    Images,
+    benchmark_of,
+    images_of,
+    small_stream,
+    support_and_query,
+    write_mnist,
+)
 from models.small import small_model
 from PIL import Image
 from torchvision.transforms import Compose, Normalize, ToTensor
 
 import cl_cnaps
+from cl_cnaps.continual.baselines.feature_strategy import FeatureStrategy, cnaps_features
 from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.continual.one_pass import REFUSED_PLUGINS
 from cl_cnaps.continual.strategies import CnapsStrategy
@@ -288,8 +292,19 @@ NORMALISED = Compose([ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224
     ("sizes", "transform"),
     [((32,), None), ((32,), NORMALISED), ((32, 40), None), ((32, 40), ToTensor()), ((32, 40), NORMALISED)],
 )
-@pytest.mark.parametrize("head", ["single", "multi"])
-def test_pil_images_normalised_ones_and_mixed_sizes(sizes: Any, transform: Any, head: str) -> None:
+@pytest.mark.parametrize("kind", ["single", "multi", "lda"])
+def test_pil_images_normalised_ones_and_mixed_sizes(sizes: Any, transform: Any, kind: str) -> None:
+    def strategy_of(batch_size: int) -> Any:
+        if kind == "lda":
+            return FeatureStrategy(
+                method="lda",
+                features=cnaps_features(loaded()),
+                num_classes=6,
+                train_mb_size=batch_size,
+                evaluator=None,
+            )
+        return make(head=kind, train_mb_size=batch_size)
+
     def benchmark(transform: Any) -> Any:
         return nc_benchmark(
             Pictures(8, 0, sizes),
@@ -302,13 +317,13 @@ def test_pil_images_normalised_ones_and_mixed_sizes(sizes: Any, transform: Any, 
         )
 
     found = benchmark(transform)
-    strategy = make(head=head, train_mb_size=5)
+    strategy = strategy_of(5)
     strategy.train(found.train_stream)
     answers = evaluated(strategy, found.test_stream)
     assert sum(answers.accuracy(number) for number in range(3)) / 3 > 0.7
     # Another form of the same images, and another batch size, is another way to the same answer.
     other = benchmark(ToTensor() if transform is None else None)
-    again = make(head=head, train_mb_size=64)
+    again = strategy_of(64)
     again.train(other.train_stream)
     there = evaluated(again, other.test_stream, batch_size=50)
     for number in range(3):
@@ -326,40 +341,16 @@ def test_normalised_images_that_cannot_be_undone_are_refused_with_what_to_pass()
         make().train(benchmark.train_stream)
 
 
-@pytest.fixture
-def mnist_root(tmp_path: Path) -> Path:
-    """A folder in which Avalanche finds MNIST: 20 and 10 images a class, drawn here."""
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, count, seed in (("train", 20, 0), ("t10k", 10, 1)):
-        labels = torch.arange(10).repeat_interleave(count)
-        images = images_of(labels, seed, size=28)[:, 0].numpy()
-        (raw / f"{name}-images-idx3-ubyte").write_bytes(
-            struct.pack(">4i", 2051, *images.shape) + images.tobytes()
-        )
-        (raw / f"{name}-labels-idx1-ubyte").write_bytes(
-            struct.pack(">2i", 2049, len(labels)) + labels.numpy().astype(np.uint8).tobytes()
-        )
-    return tmp_path
-
-
 @pytest.mark.parametrize("head", ["single", "multi"])
-def test_split_mnist_runs_as_avalanche_gives_it(mnist_root: Path, head: str) -> None:
-    benchmark = SplitMNIST(n_experiences=5, dataset_root=mnist_root, return_task_id=head == "multi", seed=0)
+def test_split_mnist_runs_as_avalanche_gives_it(tmp_path: Path, head: str) -> None:
+    write_mnist(tmp_path)
+    benchmark = SplitMNIST(n_experiences=5, dataset_root=tmp_path, return_task_id=head == "multi", seed=0)
     strategy = make(head=head)
     for experience in benchmark.train_stream:
         strategy.train(experience)
     answers = evaluated(strategy, benchmark.test_stream)
     chance = 0.1 if head == "single" else 0.5
     assert sum(answers.accuracy(number) for number in range(5)) / 5 > chance + 0.2
-
-
-def test_the_example_of_the_page_runs_as_it_stands(mnist_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mnist, "default_dataset_location", lambda _name: mnist_root)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(example, "docs/avalanche.md", "exec"), names)
-    assert len(names["strategy"].model.memory.keys) == 10
 
 
 def test_the_table_of_plugins_metrics_and_loggers_is_as_they_behave() -> None:

@@ -32,14 +32,15 @@ from cl_cnaps.metrics.continual import (
     accuracy_matrix,
     backward_transfer,
     base_and_novel,
+    expected_calibration_error,
     forward_transfer,
     image_weighted,
     learning_accuracy,
+    negative_log_likelihood,
     performance_drop,
     query_counts,
     summarise,
 )
-from cl_cnaps.metrics.probabilities import expected_calibration_error, negative_log_likelihood
 
 NAN = np.nan
 # Task 0 goes 0.9, 0.95, 0.6; task 1 goes 0.8, 0.7; task 2 is 0.5.

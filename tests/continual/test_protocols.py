@@ -104,6 +104,7 @@ def test_all_images_of_unequal_classes_and_other_shots_at_first(tmp_path: Path) 
     assert len({image.numpy().tobytes() for image in everything}) == len(everything) == 48
     later = plan("folder:pets", source, base_shots="all", shots=2, queries=3)
     assert [one.shots for task in later.tasks for one in task.classes] == [6, 9, 2, 2]
+    assert later.shots == "6-9, then 2"
     assert plan("folder:pets", source, shots="all").queries == 3  # half of the smallest class
     with pytest.raises(BadInputError, match="class 'ant' of pets has 9 images; all but 9 queries need 10"):
         plan("folder:pets", source, shots="all", queries=9)
@@ -330,3 +331,9 @@ def test_numbers_of_the_training_set_are_found_in_their_class(tmp_path: Path) ->
     assert made.notes == ()
     assert made.tasks[1].classes[0].draw(0, 0)[0] == [0, 1, 2, 3, 4]
     assert (made.tasks[0].classes[0].shots, made.queries) == (6, 2)
+    # Files numbered another way: some numbers of a list are of its classes by chance, and none counts as listed.
+    for path in lists.iterdir():
+        path.write_text("\n".join(str(int(number) + 3) for number in path.read_text().split()))
+    other = plan("fscil-cifar100", source, lists=lists)
+    assert other.listed == {}
+    assert "listed images are not there, such as 390; a seeded draw stands in" in other.notes[0]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cl_cnaps.commands.experiments import COMMANDS
+from cl_cnaps.continual.fscil import FSCIL
+from cl_cnaps.models.weights import describe, shipped_root
 from cl_cnaps.names import BENCHMARKS, CNAPS_MODELS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
@@ -38,3 +40,15 @@ def test_every_option_is_told_of() -> None:
 
 def test_every_stream_and_model_is_told_of() -> None:
     assert [name for name in (*BENCHMARKS, *CNAPS_MODELS) if f"`{name}`" not in PAGE] == []
+
+
+def test_streams_of_classes_that_the_shipped_weights_saw_are_named() -> None:
+    made = describe(shipped_root() / "simple-efficientnet-lite0.safetensors").training
+    trained = {name for name, source in made["data"].items() if "train" in source}
+    text = " ".join(PAGE.split())
+    sentence = text.partition("The shipped weights were meta-trained on classes of")[2].partition(": there")[
+        0
+    ]
+    assert set(re.findall("`(fscil-[a-z0-9-]+)`", sentence)) == {
+        name for name, info in FSCIL.items() if info.source in trained
+    }

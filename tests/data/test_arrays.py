@@ -14,7 +14,7 @@ import torch
 from data.pictures import zipped
 from torchvision import datasets
 
-from cl_cnaps.data import open_source, torchvision_sets
+from cl_cnaps.data import arrays, open_source
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
 
@@ -47,7 +47,7 @@ def test_mnist_in_the_data_root_comes_first(tmp_path: Path, packed: bool) -> Non
     assert source.grey
     assert source.complete is False
     images = source.images("test", "3", [1], 28)
-    stored = torchvision_sets.read_idx(raw)["test"]
+    stored = arrays.read_idx(raw)["test"]
     assert torch.equal(images[0, 2], torch.from_numpy(stored.pixels[13].copy()))
     again = pickle.loads(pickle.dumps(source))
     assert again.digest() == source.digest()

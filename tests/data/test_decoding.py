@@ -6,8 +6,8 @@ import torch
 from data.pictures import file_bytes, picture, pixels
 from PIL import Image
 
-from cl_cnaps.data import decoding
-from cl_cnaps.data.decoding import as_tensor, decode
+from cl_cnaps.data import source
+from cl_cnaps.data.source import as_tensor, decode
 from cl_cnaps.errors import BadInputError
 
 
@@ -51,7 +51,7 @@ def test_damaged_files_are_named() -> None:
 
 
 def test_too_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MAX_PIXELS", 100)
+    monkeypatch.setattr(source, "MAX_PIXELS", 100)
     with pytest.raises(BadInputError, match="12 x 10 pixels; at most 100"):
         decode(file_bytes(picture(1)), "x")
 

@@ -12,7 +12,8 @@ import torch
 
 from benchmarks.glyph_choice import choose
 from cl_cnaps.data import glyphs, open_source, packed
-from cl_cnaps.data.source import CountedSource
+from cl_cnaps.data.catalog import CATALOG
+from cl_cnaps.data.source import CountedSource, total
 from cl_cnaps.errors import MissingDataError
 
 
@@ -102,3 +103,9 @@ def test_without_the_fonts_it_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_the_list_of_characters_is_what_the_rule_chooses() -> None:
     assert glyphs.chosen_characters() == choose()
+
+
+def test_catalog_has_the_published_counts_of_glyphs() -> None:
+    source = glyphs.GlyphSource()
+    found = {split: (len(source.classes(split)), total(source, split)) for split in source.splits}
+    assert found == CATALOG["glyphs"].official

@@ -13,9 +13,8 @@ from PIL import ImageOps
 
 from cl_cnaps.data import open_source
 from cl_cnaps.data.conversion import convert, plan_conversion
-from cl_cnaps.data.records import RecordSource
+from cl_cnaps.data.records import RecordSource, encode_example, write_records
 from cl_cnaps.data.spec import matched, parse_spec
-from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 
@@ -25,7 +24,7 @@ def pets(tmp_path: Path) -> Path:
     folder = class_folders(tmp_path / "pets", {"Cat": 3, "dog": 2, "7": 1, "newt": 1})
     result = convert(open_source(f"folder:{folder}"), parse_spec(FLAT), tmp_path / "records" / "pets")
     assert result.without_images == ("red fox",)
-    assert result.without_place == ("newt",)
+    assert result.not_in_spec == ("newt",)
     assert result.images == 6
     return result.folder
 
@@ -178,7 +177,7 @@ def test_real_sets_as_records(
     source = open_source(name, root=shared_data)
     plan = plan_conversion(source, tmp_path / "out", specs=official_specs)
     result = convert(source, plan.spec, plan.folder, splits=plan.splits, invert=plan.invert)
-    assert (result.images, result.without_place) == (images, ())
+    assert (result.images, result.not_in_spec) == (images, ())
     records = RecordSource(result.folder)
     assert {split: len(records.classes(split)) for split in records.splits} == classes
     split, last = records.splits[-1], records.classes(records.splits[-1])[-1]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cl_cnaps.data import tfrecords
-from cl_cnaps.data.tfrecords import RecordReader, decode_example, encode_example, record_index, write_records
+from cl_cnaps.data import records as tfrecords
+from cl_cnaps.data.records import RecordReader, decode_example, encode_example, record_index, write_records
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 # An Example of image b"\xff\xd8" and label 300, worked out by hand from the protocol-buffer encoding.
@@ -187,7 +187,7 @@ def test_few_open_files(tmp_path: Path) -> None:
     script = """
 import resource, sys
 from pathlib import Path
-from cl_cnaps.data.tfrecords import RecordReader, record_index
+from cl_cnaps.data.records import RecordReader, record_index
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 reader = RecordReader()
 files = sorted(Path(sys.argv[1]).glob("*.tfrecords"))

@@ -15,10 +15,10 @@ import cl_cnaps
 
 EDITS = {
     "experiments/options.py": (
-        "    refine_min: int | None = option(",
+        "    refine_min: int | None = number(",
         "    sharpness: str | None = option(\n"
         '        "How sharp.", choices=("usual", "high"), setting=True, usual=(None, "usual")\n'
-        "    )\n    refine_min: int | None = option(",
+        "    )\n    refine_min: int | None = number(",
     ),
     "models/config.py": (
         "    refine_min: int = 2\n",
@@ -51,39 +51,47 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(package: Path, *arguments: str) -> str:
-    code = "from cl_cnaps.commands.main import main; main()"
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from cl_cnaps.commands.main import main
+for line in json.loads(sys.argv[1]):
+    print(json.dumps(CliRunner().invoke(main, line, catch_exceptions=False).stdout))
+"""
+
+
+def run(package: Path, *commands: tuple[str, ...]) -> list[str]:
+    """What commands print that are run one after another in one process."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
         cwd=package,
         env={**os.environ, "PYTHONPATH": str(package), "CL_CNAPS_DATA": str(package / "no-data")},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("verb", ["stream", "evaluate", "active", "ablate", "metatrain"])
-def test_every_verb_has_it(package: Path, verb: str) -> None:
-    assert "--sharpness [usual|high]" in run(package, verb, "--help")
-
-
-def test_recipe_identity_and_label(package: Path) -> None:
+def test_option_is_everywhere(package: Path) -> None:
     (package / "sharp.toml").write_text(RECIPE)
-    small = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "16", "--no-plots")
+    small = ("--backbone", "resnet18", "--backbone-weights", "random", "--image-size", "16")
     few = ("--runs", "1", "--shots", "2", "--queries", "2", "--encoding", "first", "--head", "single")
-    out = run(package, "stream", "--sharpness", "high", *small, *few)
-    assert "Simple CNAPS, sharpness high" in " ".join(out.split())
+    given = (*small, *few)
+    sets = [word for name, value in zip(given[::2], given[1::2], strict=True)
+            for word in ("--set", f"{name[2:]}={value}")]  # fmt: skip
+    verbs = ("stream", "evaluate", "active", "ablate", "metatrain")
+    *helps, table, planned = run(
+        package,
+        *((verb, "--help") for verb in verbs),
+        ("stream", "--sharpness", "high", "--no-plots", *given),
+        ("sweep", "sharp.toml", "--dry-run", "--json", *sets),
+    )
+    for verb, text in zip(verbs, helps, strict=True):
+        assert "--sharpness [usual|high]" in text, verb
+    assert "Simple CNAPS, sharpness high" in " ".join(table.split())
     (record,) = (package / "runs" / "stream" / "split-mnist").iterdir()
     assert json.loads((record / "config.json").read_text())["model_config"]["sharpness"] == "high"
-    sets = [
-        word
-        for pair in zip(small[:-1:2], small[1:-1:2], strict=True)
-        for word in ("--set", "=".join(pair)[2:])
-    ]
-    sets += [word for pair in zip(few[::2], few[1::2], strict=True) for word in ("--set", "=".join(pair)[2:])]
-    planned = run(package, "sweep", "sharp.toml", "--dry-run", "--json", *sets)
     runs = [json.loads(line) for line in planned.splitlines()]
     assert [line["run"] for line in runs] == ["usual", "high"]
     assert [line["status"] for line in runs] == ["absent", "found"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from data.specs import FLAT
 
 from cl_cnaps import torch_setup
 from cl_cnaps.data import open_source, packed
+from cl_cnaps.data.atomic import write_text
 from cl_cnaps.data.conversion import plan_conversion
-from cl_cnaps.data.tfrecords import encode_example, write_records
+from cl_cnaps.data.records import encode_example, write_records
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.paths import below
 
 
@@ -57,6 +60,15 @@ def test_a_list_of_labels_cannot_name_files_elsewhere(tmp_path: Path) -> None:
         open_source("traffic_sign", root=tmp_path)
 
 
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(BadInputError, match="is a folder, pipe or device: choose another name"):
+            write_text(path, "content")
+    assert pipe.is_fifo() and [*tmp_path.iterdir()] == [pipe]
+
+
 def test_images_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(f"folder:{class_folders(tmp_path / 'pets', {'cat': 2})}")
     monkeypatch.setattr(torch_setup, "free_memory", lambda: 10**8)
@@ -66,6 +78,14 @@ def test_images_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     quick = packed(source, 16)
     with pytest.raises(BadInputError, match=message):
         quick.images("all", "cat", [0, 1], 4096)
+
+
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "resnet18", "timm:test_resnet"])
+def test_an_image_beyond_memory(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(torch_setup, "free_memory", lambda: 10**8)
+    message = rf"one image of 2048 x 2048 pixels in {name} takes \d\.\d GB of memory, and 0\.1 GB are free"
+    with pytest.raises(BadInputError, match=message):
+        load_backbone(name, weights="random", image_size=2048)
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

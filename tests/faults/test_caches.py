@@ -16,8 +16,8 @@ from data.pictures import class_folders, file_bytes, picture
 from cl_cnaps.data import cache, open_source, packed
 from cl_cnaps.data.cache import keep_array, new_rows, read_array
 from cl_cnaps.data.packing import packed_file
+from cl_cnaps.data.records import index_folder, record_index, write_records
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.tfrecords import index_folder, record_index, write_records
 from cl_cnaps.features.kept import read_features, write_features
 
 Damage = Callable[[bytes], bytes]

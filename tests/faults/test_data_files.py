@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from data.pictures import class_folders, file_bytes, picture
 from data.specs import FLAT, GRAPH, GROUPED
 from faults.damage import hunt
 
+from cl_cnaps.continual.fscil import FSCIL, read_sessions
 from cl_cnaps.data import open_source
 from cl_cnaps.data.feature_files import FeatureSource, FeatureTable, write_features
+from cl_cnaps.data.records import encode_example, write_records
 from cl_cnaps.data.registry import listing, register, registered
 from cl_cnaps.data.spec import read_spec
-from cl_cnaps.data.tfrecords import encode_example, write_records
 from cl_cnaps.data.verify import verify
-from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.errors import BadInputError, ClCnapsError
 
 
 def open_or_refuse(name: str, root: Path, mention: str) -> None:
@@ -31,6 +33,22 @@ def open_or_refuse(name: str, root: Path, mention: str) -> None:
         bad = (str(error),)
     for line in bad:
         assert mention in line and "\n" not in line, line
+
+
+def test_image_lists_of_few_shot_benchmarks(tmp_path: Path) -> None:
+    info = FSCIL["fscil-cub"]
+    lists = [tmp_path / f"session_{number}.txt" for number in range(2, 2 + info.sessions)]
+    for file in lists:
+        file.write_text(f"{'9' * 6000}\n" * info.ways * info.shots)  # `int` takes 4,300 digits
+    assert len(read_sessions(tmp_path, info)) == info.sessions
+    for content in (b"\xff", b"\0" * 100):
+        lists[0].write_bytes(content)
+        with pytest.raises(ClCnapsError, match=r"session_2\.txt"):
+            read_sessions(tmp_path, info)
+    lists[0].unlink()
+    os.mkfifo(lists[0])  # which nobody writes to
+    with pytest.raises(BadInputError, match=r"session_2\.txt is a folder, pipe or device"):
+        read_sessions(tmp_path, info)
 
 
 @pytest.mark.parametrize("spec", [FLAT, GROUPED, GRAPH], ids=["flat", "grouped", "graph"])
@@ -101,7 +119,7 @@ def test_records(tmp_path: Path) -> None:
 
 
 def test_examples_whose_checksums_are_right(tmp_path: Path) -> None:
-    from cl_cnaps.data.tfrecords import decode_example
+    from cl_cnaps.data.records import decode_example
 
     def check(content: bytes) -> None:
         try:

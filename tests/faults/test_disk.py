@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from faults import tiny
 
+from cl_cnaps.commands.main import main
 from cl_cnaps.data.atomic import try_folder
 from cl_cnaps.errors import ClCnapsError
 
@@ -95,6 +98,42 @@ def test_the_journal_of_a_run_is_kept(folder: Path) -> None:
     ended = tiny.forked([*words, "--resume"], folder)
     assert ended.code == 0, ended.err
     assert " of 180 steps finished before" in ended.err.splitlines()[0]
+
+
+def pages(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every help page of a command and those below it, and of every listing."""
+    yield (*words, "--help")
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from pages(below, (*words, name))
+    elif words[-1] == "list":
+        yield words
+        yield (*words, "--json")
+
+
+def close_the_pipe() -> None:
+    """Let standard output be a pipe that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+
+
+def test_nobody_reads_a_page_or_a_list(folder: Path) -> None:
+    shown = [
+        *pages(main),
+        ("--version",),
+        ("weights", "show", "simple-efficientnet-lite0"),
+        ("recipes", "show"),
+    ]
+    assert {("data", "list"), ("weights", "list", "--json"), ("recipes", "list"), ("stream", "--help")} < {
+        *shown
+    }
+    ended = {words: tiny.forked(words, folder, first=close_the_pipe) for words in shown}
+    wrong = {words: (one.code, one.err) for words, one in ended.items() if (one.code, one.err) != (141, "")}
+    assert not wrong
 
 
 @pytest.mark.parametrize("closed", ["stdout", "pipe"])

@@ -14,7 +14,7 @@ from faults.damage import hunt
 from PIL import Image
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.decoding import decode
+from cl_cnaps.data.source import decode
 from cl_cnaps.data.verify import verify
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 
@@ -93,6 +93,18 @@ def test_a_class_folder_that_cannot_be_read_is_an_error(tmp_path: Path, nobody: 
             open_source(f"folder:{folder}")
     finally:
         (folder / "dog").chmod(stat.S_IRWXU)
+
+
+def test_a_folder_of_traffic_signs_that_cannot_be_read_is_an_error(tmp_path: Path, nobody: None) -> None:
+    (tmp_path / "gtsrb").mkdir()
+    (tmp_path / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n")
+    folder = class_folders(tmp_path / "gtsrb" / "GTSRB" / "Training", {"00000": 2, "00001": 2})
+    (folder / "00001").chmod(0)
+    try:
+        with pytest.raises(MissingDataError, match=r"00001.* cannot be read \(Permission denied\)"):
+            open_source("traffic_sign", root=tmp_path)
+    finally:
+        (folder / "00001").chmod(stat.S_IRWXU)
 
 
 def test_files_that_are_no_images_are_counted(tmp_path: Path) -> None:

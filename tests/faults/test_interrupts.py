@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from multiprocessing import util
 from pathlib import Path
 
 import pytest
@@ -62,18 +66,24 @@ def test_a_second_one_ends_at_once(tmp_path: Path) -> None:
     assert interrupted(tmp_path, body) == (130, "interrupted; to continue: cl-cnaps verb --resume\n")
 
 
-def test_processes_that_start_leave_it_to_their_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_process_that_starts_is_whole_before_its_parent_leaves(tmp_path: Path, number: str) -> None:
+    """Another thread may take the signal, whatever the one that starts the process holds back."""
     script = tmp_path / "starts.py"
     script.write_text(
-        "import multiprocessing, os, signal, time\n"
+        "import multiprocessing, os, signal, threading, time\n"
         "from cl_cnaps.processes import interrupts_wait\n"
         "if __name__ == '__main__':\n"
-        "    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it\n"
+        "    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore it\n"
+        "        signal.signal(number, signal.default_int_handler)\n"
+        "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "    try:\n"
         "        with interrupts_wait():\n"
         "            process = multiprocessing.get_context('spawn').Process(target=time.sleep, args=(0.2,))\n"
+        f"            os.kill(0 if {number!r} == 'SIGINT' else os.getpid(), signal.{number})\n"
+        "            time.sleep(0.1)\n"
         "            process.start()\n"
-        "            os.killpg(0, signal.SIGINT)\n"
+        f"            os.kill(0 if {number!r} == 'SIGINT' else os.getpid(), signal.{number})\n"
         "        time.sleep(60)\n"
         "    except KeyboardInterrupt:\n        process.join()\n        print(process.exitcode)\n"
     )
@@ -82,6 +92,32 @@ def test_processes_that_start_leave_it_to_their_parent(tmp_path: Path) -> None:
         start_new_session=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_a_worker_obeys_its_parent_alone(tmp_path: Path) -> None:
+    script = tmp_path / "obeys.py"
+    script.write_text(
+        "import multiprocessing, os, subprocess, time\n"
+        "from cl_cnaps.processes import end_with_parent, interrupts_wait\n"
+        "def work(ready):\n    end_with_parent()\n    ready.set()\n    time.sleep(60)\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    ready = context.Event()\n"
+        "    with interrupts_wait():\n"
+        "        process = context.Process(target=work, args=(ready,))\n        process.start()\n"
+        "    ready.wait()\n"
+        "    for signal in ('-INT', '-TERM'):\n        subprocess.run(['kill', signal, str(process.pid)])\n"
+        "    process.join(0.5)\n    print(process.is_alive())\n"
+        "    process.terminate()\n    process.join()\n    print(process.exitcode)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=tiny.environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (done.stdout, done.stderr) == ("True\n1\n", "")
 
 
 def test_before_the_command_is_loaded(tmp_path: Path) -> None:
@@ -96,23 +132,63 @@ def test_before_the_command_is_loaded(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted; to start again: cl-cnaps stream\n")
 
 
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_after_the_command_is_done(tmp_path: Path, number: str) -> None:
+    """While Python ends, a signal changes neither the exit code nor what is printed."""
+    script = (
+        "import atexit, os, signal\nfrom cl_cnaps.commands import run\n"
+        f"atexit.register(lambda: os.kill(os.getpid(), signal.{number}))\nrun()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"],
+        env=tiny.environment(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def ends_in_order(ended: tiny.Ended) -> None:
+    assert ended.code == 130, ended.err
+    assert "Traceback" not in ended.err, ended.err
+    line = ended.err.splitlines()[-1]
+    assert line.startswith(("interrupted; to continue: cl-cnaps ", "interrupted; to start again: cl-cnaps "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", [verb for verb in tiny.VERBS if "--workers" in tiny.VERBS[verb]])
+def test_while_the_first_worker_starts(tmp_path: Path, verb: str, number: signal.Signals) -> None:
+    """Terminals and cluster managers send signals to all processes of a command, and any thread may take them."""
+
+    def interrupt_the_first_start() -> None:
+        start = util.spawnv_passfds
+
+        def start_and_interrupt(path: bytes, words: list[object], handles: list[int]) -> int:
+            process = start(path, words, handles)
+            if "spawn_main" in str(words):
+                util.spawnv_passfds = start
+                everyone = f"-{os.getpgrp()}"
+                subprocess.run(["kill", f"-{int(number)}", "--", everyone], start_new_session=True)
+                time.sleep(0.1)
+            return int(process)
+
+        util.spawnv_passfds = start_and_interrupt
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+    tiny.prepare(tmp_path)
+    ends_in_order(tiny.forked(tiny.VERBS[verb], tmp_path, first=interrupt_the_first_start))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", tiny.VERBS)
-def test_every_verb(tmp_path: Path, verb: str) -> None:
-    """A terminal sends Ctrl-C to all processes of a command, those that just start among them."""
+def test_while_it_loads_or_works(tmp_path: Path, verb: str) -> None:
     tiny.prepare(tmp_path)
     if verb in ("report", "plot"):
-        assert tiny.run([*tiny.VERBS["stream"], "--out", "records"], tmp_path).code == 0
-    for after in (1.0, 3.0):
+        assert tiny.forked([*tiny.VERBS["stream"], "--out", "records"], tmp_path).code == 0
+    for after in (1.0, 4.0):
         ended = tiny.run(tiny.VERBS[verb], tmp_path, after, signal.SIGINT)
         if ended.code == 0 or (ended.code == -signal.SIGINT and not ended.err):
-            break  # it had ended, or was ending
-        if "FileNotFoundError" in ended.err:
-            pytest.xfail("a worker that is still starting when its parent leaves prints a traceback")
-        line = ended.err.splitlines()[-1]
-        assert ended.code == 130, ended.err
-        assert line.startswith(
-            ("interrupted; to continue: cl-cnaps ", "interrupted; to start again: cl-cnaps ")
-        )
-        assert "Traceback" not in ended.err, ended.err
+            break  # it had ended, or Python was starting
+        ends_in_order(ended)
         assert ended.seconds < 15

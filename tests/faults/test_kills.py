@@ -17,22 +17,25 @@ import pytest
 from faults import tiny
 
 KILLS = int(os.environ.get("KILLS", "20"))
-BY_HAND = KILLS > 20
-"""Whether verbs start processes of their own, which takes seconds each time."""
-VERBS = [verb for verb in tiny.VERBS if verb not in ("report", "plot") and (BY_HAND or verb != "sweep")]
-RESULTS = ("config.json", "summary.json", "weights.safetensors", "backbone.safetensors", "pets.safetensors")
+IN_CI = 20
+VERBS = list(tiny.VERBS)
+RESULTS = (
+    "config.json", "summary.json", "weights.safetensors", "backbone.safetensors", "pets.safetensors", "sources.json",
+)  # fmt: skip
 """Files that do not depend on when and how fast they were made, but for the seconds in them."""
+SPEC = "images/dataset_spec.json"
+"""What `data convert` writes last; it does not write to a folder that holds one."""
 
 
-def words_of(verb: str, out: str) -> list[str]:
-    """Return the words of a verb that writes into the folder `out`."""
+def words_of(verb: str, out: str, *, workers: bool) -> list[str]:
+    """Return the words of a verb that writes into the folder `out`; `workers` are processes of its own."""
     words = [*tiny.VERBS[verb]]
-    if "--workers" in words and not (BY_HAND and verb in ("sweep", "evaluate")):
-        words[words.index("--workers") + 1] = "0"
-    if verb in ("learn", "data convert"):
+    if "--workers" in words and not workers:
+        words[words.index("--workers") + 1] = "1" if verb == "sweep" else "0"
+    if "--out" in words:
         words[words.index("--out") + 1] = f"{out}/pets.safetensors" if verb == "learn" else out
         return words
-    return words if verb == "data verify" else [*words, "--out", out]
+    return words if verb in ("data add", "data verify") else [*words, "--out", out]
 
 
 def without_times(value: Any) -> Any:
@@ -45,7 +48,7 @@ def results(folder: Path) -> dict[str, str]:
     """Return a digest of every result below a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.name in RESULTS or path.suffix == ".tfrecords":
+        if path.name in RESULTS or path.suffix in (".tfrecords", ".html", ".png"):
             content = path.read_bytes()
             if path.suffix == ".json":
                 content = json.dumps(without_times(json.loads(content)), sort_keys=True).encode()
@@ -55,29 +58,56 @@ def results(folder: Path) -> dict[str, str]:
     return found
 
 
+def new_folder(path: Path, verb: str) -> None:
+    """Make the folder of an attack; what `data add` registers there is not the first entry."""
+    path.mkdir()
+    if verb == "data add":
+        (path / "sources.json").write_text('{"older": "/older"}')
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Return what was left half-written below a folder."""
+    return [
+        path for path in folder.rglob(".*") if path.name.endswith(".partial") or "checkpoint" in path.name
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(150 * KILLS)
 def test_kills_at_random_moments(tmp_path: Path) -> None:
     tiny.prepare(tmp_path)
     luck = random.Random(f"kills {os.environ.get('FUZZ_SEED', '0')}")
     whole: dict[str, tuple[float, dict[str, str]]] = {}
-    tally = {"killed": 0, "ended before": 0}
+    tally = {"killed": 0, "ended before": 0, "leftovers": 0, "lost results": 0}
+
+    def run(verb: str, out: str, resume: list[str], *, workers: bool = False, **signals: Any) -> tiny.Ended:
+        def keep_to_its_folder() -> None:
+            os.environ["CL_CNAPS_CACHE"] = f"{out}/cache"  # images are packed anew, and that is killed too
+            if verb == "data add":
+                os.environ["CL_CNAPS_DATA"] = out
+
+        words = [*words_of(verb, out, workers=workers), *resume]
+        return tiny.forked(words, tmp_path, first=keep_to_its_folder, **signals)
+
+    assert run("stream", "records", []).code == 0  # for report and plot
     for number in range(KILLS):
         verb = VERBS[number % len(VERBS)]
+        workers = number >= IN_CI and number // len(VERBS) % 2 == 1
         if verb not in whole:
-            (tmp_path / f"whole-{verb}").mkdir()
-            ended = tiny.forked(words_of(verb, f"whole-{verb}"), tmp_path)
+            new_folder(tmp_path / f"whole-{verb}", verb)
+            ended = run(verb, f"whole-{verb}", [])
             assert ended.code == 0, ended.err
             whole[verb] = ended.seconds, results(tmp_path / f"whole-{verb}")
+            assert whole[verb][1] or verb == "data verify"
         out = tmp_path / f"killed-{number}"
-        out.mkdir()
+        new_folder(out, verb)
         resume: list[str] = []
         for _ in range(luck.choice((1, 1, 2))):
-            if verb == "data convert" and list(out.rglob("dataset_spec.json")):
-                break  # it ended before; records are only written to a new folder
-            after = luck.uniform(0.05, max(0.1, whole[verb][0]))
+            if (out / SPEC).exists():
+                break
+            after = luck.uniform(0.05, max(0.1, whole[verb][0] + 4 * workers))
             how = luck.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-            ended = tiny.forked([*words_of(verb, out.name), *resume], tmp_path, after=after, number=how)
+            ended = run(verb, out.name, resume, workers=workers, after=after, number=how)
             assert ended.code in (0, 130, -how), (verb, after, how, ended)
             assert "Traceback" not in ended.err and "Error" not in ended.err, (verb, after, how, ended.err)
             tally["killed" if ended.code else "ended before"] += 1
@@ -85,12 +115,12 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
                 out.rglob("checkpoint.safetensors")
             )
             resume = ["--resume"] if can_resume else []
-        if verb == "data convert" and list(out.rglob("dataset_spec.json")):
-            assert results(out) == whole[verb][1]  # what is there is whole, and is not written again
-            continue
-        ended = tiny.forked([*words_of(verb, out.name), *resume], tmp_path)
-        assert ended.code == 0, (verb, number, ended.err)
-        assert results(out) == whole[verb][1], (verb, number)
-        assert not list(out.rglob("*.partial")), (verb, number)
-    print(f"{KILLS} attacks: {tally}")
+        if not (out / SPEC).exists():
+            ended = run(verb, out.name, resume, workers=workers)
+            assert ended.code == 0, (verb, number, ended.err)
+        left = leftovers(out)
+        tally["leftovers"] += len(left)
+        tally["lost results"] += results(out) != whole[verb][1]
+        print(number + 1, "attacks:", tally, verb, left, flush=True)
+    assert tally["lost results"] == tally["leftovers"] == 0
     assert tally["killed"] >= KILLS // 3

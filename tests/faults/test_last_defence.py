@@ -41,6 +41,18 @@ def test_debug_shows_the_traceback() -> None:
     assert isinstance(result.exception, ZeroDivisionError)
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_memory_that_runs_out_is_no_bug(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(_: Path) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("cl_cnaps.data.registry.listing", fail)
+    (line,) = CliRunner().invoke(main, ["data", "list"]).output.splitlines()
+    assert line.startswith(f"Error: not enough memory ({error}); a smaller --image-size")
+
+
 @pytest.mark.usefixtures("broken")
 def test_a_log_that_cannot_be_written(own_cache: Path) -> None:
     own_cache.write_text("a file where the folder should be")

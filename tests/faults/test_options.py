@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from cl_cnaps.commands.main import main
-from cl_cnaps.continual.planning import read_class_order
+from cl_cnaps.continual.planning import ordered, read_class_order
 from cl_cnaps.errors import BadInputError
 
 DIGITS = "9" * 6000
@@ -61,6 +62,7 @@ def test_numbers(name: str, value: str) -> None:
         (*STREAM, "--classes-per-task", "1,nan"),
         (*STREAM, "--device", "meta"),
         (*STREAM, "--class-order", f"seed:{DIGITS}"),
+        (*STREAM, "--class-order", "~nouser/x"),
         ("stream", "--benchmark", "folder:~nouser/x"),
         (*STREAM, "--model", "simple\x1b[2J"),
         ("active", "--reach", "nan"),
@@ -81,3 +83,11 @@ def test_one_line(words: tuple[str, ...]) -> None:
 def test_a_seed_of_many_digits() -> None:
     with pytest.raises(BadInputError, match="needs a seed"):
         read_class_order(f"seed:{DIGITS}")
+    with pytest.raises(BadInputError, match="has no class"):
+        ordered(("a", "b"), (DIGITS,), None, "letters")
+
+
+def test_a_class_order_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "order.txt").write_bytes(b"\xff\n")
+    with pytest.raises(BadInputError, match=r"order\.txt: not a text file in UTF-8"):
+        read_class_order(str(tmp_path / "order.txt"))

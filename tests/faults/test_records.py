@@ -130,6 +130,15 @@ def test_a_report_lists_it_and_plot_names_it(
     assert "unforeseen" not in result.stderr
 
 
+def test_a_folder_whose_name_is_not_utf8(bad: Path, tmp_path: Path) -> None:
+    surrogate(bad)
+    renamed = bad.rename(os.fsdecode(os.fsencode(bad.parent) + b"/\xff"))
+    listed, published = reported(tmp_path / "runs", tmp_path / "site")
+    assert listed == [renamed]
+    assert "\\udcff" in published
+    assert all(f">{kind}<" in published for kind in KINDS)
+
+
 def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.models import backbones
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors, write_tensors
-from cl_cnaps.models.weights import content_digest, describe, list_weights, load_weights, save_weights
+from cl_cnaps.models.weights import describe, list_weights, load_weights, save_weights
 from cl_cnaps.paths import weights_root
-from cl_cnaps.training.checkpoint import CHECKPOINT
+from cl_cnaps.training.checkpoint import CHECKPOINT, TrainingLog
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_a_checkpoint_without_its_optimisers_state_is_refused(tmp_path: Path, tr
     file = tmp_path / CHECKPOINT
     file.write_bytes(trained)
     tensors, metadata = read_tensors(file), read_metadata(file)
-    write_tensors(file, {k: v for k, v in tensors.items() if not k.startswith("optimiser.")}, metadata)
+    save_file({k: v for k, v in tensors.items() if not k.startswith("optimiser.")}, file, metadata)
     with pytest.raises(BadInputError, match="does not match the digest"):
         small_training(small_recipe(training={"tasks": 4}), tmp_path, resume=True)
 
@@ -75,6 +76,12 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path, trained: bytes) -> None
                 small_training(small_recipe(training={"tasks": 4}), tmp_path, resume=True)
 
     hunt("checkpoint", trained, check, budget=60)
+
+
+def test_a_damaged_log_holds_up_no_training(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b'{"tasks": 1}\n{"tasks": "x"}\n[1]\n\xff\n3\n' + b"[" * 100_000)
+    with TrainingLog(tmp_path, 2):
+        assert (tmp_path / "log.jsonl").read_text() == '{"tasks": 1}\n'
 
 
 def test_damaged_weight_files_are_refused(tmp_path: Path, weights: bytes) -> None:
@@ -106,10 +113,23 @@ def test_damaged_state_dicts_are_plain_tensors_or_refused(tmp_path: Path) -> Non
     hunt("state-dict", file.read_bytes(), check, budget=200)
 
 
+def test_a_flipped_bit_in_a_pretrained_backbone_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "backbone.safetensors"
+    write_tensors(file, {"weight": torch.ones(4)}, {"format": "cl-cnaps backbone 1", "training": "{}"})
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(
+        BadInputError, match=r"backbone\.safetensors is damaged: .* does not match the digest"
+    ):
+        read_tensors(file)
+
+
 TENSORS = {
     "sparse": torch.eye(3).to_sparse(),
     "compressed": torch.eye(3).to_sparse_csr(),
     "without numbers": torch.empty(3, device="meta"),
+    "of more numbers than there are": torch.ones(1).expand(10**6),
 }
 
 
@@ -117,6 +137,15 @@ TENSORS = {
 def test_tensors_that_are_no_plain_numbers_are_refused(tmp_path: Path, tensor: torch.Tensor) -> None:
     torch.save({"weight": tensor}, tmp_path / "x.pt")
     with pytest.raises(ClCnapsError, match=r"x\.pt"):
+        read_tensors(tmp_path / "x.pt")
+
+
+def test_a_checkpoint_that_unpacks_to_more_than_it_has_is_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(10**5)}, tmp_path / "stored.pt")
+    with zipfile.ZipFile(tmp_path / "stored.pt") as stored, zipfile.ZipFile(tmp_path / "x.pt", "w") as packed:
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED)
+    with pytest.raises(BadInputError, match=r"x\.pt unpacks to 4\d\d,\d+ bytes: refused as a zip bomb"):
         read_tensors(tmp_path / "x.pt")
 
 
@@ -142,7 +171,7 @@ def test_metadata_that_is_not_what_it_should_be(tmp_path: Path, weights: bytes, 
     file = tmp_path / "x.safetensors"
     file.write_bytes(weights)
     tensors, metadata = read_tensors(file), {**read_metadata(file), key: value}
-    write_tensors(file, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
+    write_tensors(file, tensors, metadata)
     with pytest.raises(ClCnapsError, match=r"x\.safetensors") as caught:
         load_model("simple", weights=file, device="cpu")
     assert "\n" not in str(caught.value)
@@ -156,7 +185,7 @@ def test_settings_of_the_wrong_kind(tmp_path: Path, weights: bytes, change: dict
     file.write_bytes(weights)
     tensors, metadata = read_tensors(file), read_metadata(file)
     metadata["config"] = json.dumps({**json.loads(metadata["config"]), **change})
-    write_tensors(file, tensors, {**metadata, "digest": content_digest(tensors, metadata)})
+    write_tensors(file, tensors, metadata)
     with pytest.raises(ClCnapsError):
         load_weights(file)
 

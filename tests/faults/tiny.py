@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +105,7 @@ VERBS: Mapping[str, list[str]] = {
               "pets.safetensors"],
     "report": ["report", "records", "--out", "site"],
     "plot": ["plot", "records", "--out", "figures", "--format", "png"],
+    "data add": ["data", "add", "images", "--name", "mine", "--replace"],
     "data convert": ["data", "convert", "folder:images", "--fractions", "0.5", "0.25", "0.25", "--out", "converted"],
     "data verify": ["data", "verify", "folder:images"],
 }  # fmt: skip
@@ -154,22 +155,23 @@ def forked(
     number: int = signal.SIGKILL,
     largest: int | None = None,
     out: str = "stdout.txt",
+    first: Callable[[], None] = lambda: None,
 ) -> Ended:
     """Run `cl-cnaps` with these words in a fork of this process, which has all modules loaded: in tenths of a second.
 
     A signal is sent to all its processes `after` some seconds. No file may have more than `largest` bytes, as on a disk
-    that is full. Standard output goes to the file `out`, errors to stderr.txt.
+    that is full. Standard output goes to the file `out`, errors to stderr.txt. `first` is called before the command.
     """
     for name in ("stdout.txt", "stderr.txt"):
         (folder / name).write_text("")
     load()
-    process = FORK.Process(target=_child, args=(list(words), folder, largest, out))
+    process = FORK.Process(target=_child, args=(list(words), folder, largest, out, first))
     start = time.monotonic()
     process.start()
+    assert process.pid is not None
     process.join(after)
     if process.is_alive():
         start = time.monotonic()
-        assert process.pid is not None
         try:
             os.killpg(process.pid, number if after is not None else signal.SIGKILL)
         except ProcessLookupError:  # it does not lead a group yet
@@ -177,6 +179,7 @@ def forked(
         process.join(100)
     seconds = time.monotonic() - start
     assert process.exitcode is not None, "hangs"
+    _wait_for_group(process.pid)
     printed, errors = ((folder / name).read_text(errors="replace") for name in ("stdout.txt", "stderr.txt"))
     return Ended(process.exitcode, printed, errors, seconds)
 
@@ -188,8 +191,10 @@ def load() -> None:
         importlib.import_module(name)
 
 
-def _child(words: list[str], folder: Path, largest: int | None, out: str) -> None:
+def _child(words: list[str], folder: Path, largest: int | None, out: str, first: Callable[[], None]) -> None:
     os.setsid()
+    for stop in (signal.SIGINT, signal.SIGTERM):  # which a shell lets its background jobs ignore
+        signal.signal(stop, signal.default_int_handler if stop == signal.SIGINT else signal.SIG_DFL)
     os.chdir(folder)
     os.environ.update(environment(folder))
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -201,6 +206,7 @@ def _child(words: list[str], folder: Path, largest: int | None, out: str) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     code: object = 0
     try:
+        first()
         run_command()
     except SystemExit as ended:
         code = ended.code
@@ -233,10 +239,17 @@ def run(words: Sequence[str], folder: Path, after: float | None = None, number: 
         seconds = time.monotonic() - start
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+    _wait_for_group(process.pid)
+    return Ended(process.returncode, out, err, seconds)
+
+
+def _wait_for_group(number: int) -> None:
+    """Return when no process of the group is left; fail if some are there after seconds."""
     for _ in range(100):
         try:
-            os.killpg(process.pid, 0)
+            os.killpg(number, 0)
         except ProcessLookupError:
-            return Ended(process.returncode, out, err, seconds)
+            return
         time.sleep(0.05)
-    raise AssertionError(f"processes of `{' '.join(words)}` are left")
+    os.killpg(number, signal.SIGKILL)
+    raise AssertionError("processes of the command are left")

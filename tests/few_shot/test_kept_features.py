@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from few_shot.coloured import coloured_folders, run_tasks
 from models.small import small_model
 
 from cl_cnaps.data import open_source
+from cl_cnaps.features.frozen import EmbedOnce
 from cl_cnaps.few_shot import run
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
 from cl_cnaps.few_shot.run import Outcome, with_packed_images
@@ -57,9 +59,29 @@ def test_kept_features_serve_other_classifiers(
         outcomes(small_model("transductive"), coloured, keep)
 
 
-def test_constant_features_are_not_kept(coloured: EvaluationSet, tmp_path: Path) -> None:
-    outcomes(small_model("simple", adaptation="none"), coloured, tmp_path / "features")
-    assert not (tmp_path / "features").exists()
+def test_features_of_all_tasks_are_kept_in_one_file_for_every_model(
+    coloured: EvaluationSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = tmp_path / "features"
+    models = [small_model(name, adaptation="none") for name in ("simple", "transductive", "protonet")]
+    plain = [scores(outcomes(model, coloured, None)) for model in models]
+    assert scores(outcomes(models[0], coloured, keep, workers=1)) == plain[0]
+    assert len(list(keep.glob("*/*.rows"))) == 1
+    monkeypatch.setattr(EmbedOnce, "__call__", None)  # whoever embeds again fails
+    assert [scores(outcomes(model, coloured, keep)) for model in models] == plain
+
+
+@pytest.mark.parametrize("modulation", ["static", "swapped"])
+def test_features_of_other_mean_encodings_are_not_taken(
+    modulation: str, coloured: EvaluationSet, tmp_path: Path
+) -> None:
+    """A head's weights share the adaptation of the weights they have their features from, not what they encoded."""
+    keep, model = tmp_path / "features", small_model("simple", modulation=modulation)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        model.source_encodings = {name: 10 * torch.randn(64, generator=draw) for name in ("a", "b")}
+        assert scores(outcomes(model, coloured, keep)) == scores(outcomes(model, coloured, None))
+    assert len(list(keep.iterdir())) == 2
 
 
 def test_a_file_cut_short_is_not_taken_for_features(coloured: EvaluationSet, tmp_path: Path) -> None:

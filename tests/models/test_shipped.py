@@ -10,6 +10,7 @@ from statistics import fmean
 import pytest
 import torch
 
+from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.adaptation import COLUMNS, film_distance
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.weights import describe, shipped_root
@@ -18,7 +19,7 @@ from cl_cnaps.training.recipe import HELD_OUT, read_recipe
 TRAINING = Path(__file__).parents[2] / "benchmarks" / "training"
 MEGABYTES = 12
 """Most that each may weigh."""
-SHIPPED = ("simple", "transductive", "transductive-plus", "cnaps")
+SHIPPED = ("simple", "transductive", "transductive-plus", "cnaps", "fit-qda", "fit-lda")
 TESTED = {
     "n02966193", "n03017168", "n03476684", "n03838899", "n03854065", "n04067472", "n04243546", "n04251144",
     "n04258138", "n04275548", "n04515003", "n02950826", "n03075370", "n03773504",
@@ -97,8 +98,12 @@ def test_film_differs_between_sources_as_it_does_from_the_identity() -> None:
 
 @pytest.mark.parametrize("model", [*SHIPPED, "protonet"])
 def test_they_are_the_default_and_modulate_by_task(model: str) -> None:
-    plus = model == "transductive-plus"
-    loaded = load_model(variant="plus") if plus else load_model(model)  # type: ignore[arg-type]
+    if model == "transductive-plus":
+        loaded = load_model(variant="plus")
+    elif model in FIT_RULES:
+        loaded = load_model("simple", metric=model)
+    else:
+        loaded = load_model(model)
     assert loaded.model.config.adaptation == "film"
     images = torch.randint(0, 256, (2, 6, 3, 96, 96), generator=torch.Generator().manual_seed(0)).byte()
     labels = torch.tensor([0, 0, 0, 1, 1, 1])
@@ -109,3 +114,12 @@ def test_they_are_the_default_and_modulate_by_task(model: str) -> None:
         )
     assert any(not torch.allclose(a, b) for a, b in zip(dark.gammas, light.gammas, strict=True))
     assert all(bool(torch.isfinite(gamma).all()) for gamma in dark.gammas)
+
+
+def test_the_trial_with_mixed_tasks_gave_what_the_docs_have_of_it() -> None:
+    lines = (TRAINING / "logs" / "simple-efficientnet-lite0-mixed.jsonl").read_text().splitlines()
+    start, end = (line for line in map(json.loads, lines) if line["kind"] == "validation")
+    assert (start["tasks"], end["tasks"]) == (0, 1000)
+    assert abs(end["mean"]["own"] - start["mean"]["own"]) < 0.005
+    assert all(end["mean"][kind] - start["mean"][kind] > 0.01 for kind in ("static", "swapped"))
+    assert end["own"]["mscoco"] < end["frozen"]["mscoco"] < start["own"]["mscoco"]

@@ -255,4 +255,4 @@ class TestWeights:
 
 def test_fit_needs_weights_that_were_trained_for_it() -> None:
     with pytest.raises(MissingDataError, match="fit-lda has weights of its own"):
-        load_model("simple", metric="fit-lda")
+        load_model("simple", metric="fit-lda", weights="simple-efficientnet-lite0")

@@ -26,6 +26,7 @@ from cl_cnaps.models.weights import (
     shipped_root,
 )
 from cl_cnaps.paths import weights_root
+from cl_cnaps.training.checkpoint import BEST, export
 
 TRAINING = {"recipe": "made up", "tasks": 3, "commit": "0" * 7}
 
@@ -69,6 +70,53 @@ def test_what_is_read_is_what_was_written(which: str, tmp_path: Path, request: p
     with torch.no_grad():
         one, two = (m(task.support, task.labels, task.query, task.way) for m in (model, again))
     assert torch.equal(one, two)
+
+
+def test_a_head_names_the_weights_that_it_has_its_features_from(
+    default_model: CnapsModel, tmp_path: Path
+) -> None:
+    base = save_weights(tmp_path / "base.safetensors", default_model, TRAINING, dtype=torch.float16)
+    features, _ = load_weights(base.path)
+    head = make_model(replace(features.config, metric="fit-qda"), features.backbone)
+    head.load_state_dict(features.state_dict(), strict=False)
+    with torch.no_grad():
+        head.fit_log_weights.copy_(torch.tensor([0.1, -0.2, 0.3]))
+    file = save_weights(tmp_path / "head.safetensors", head, {}, features=base)
+    assert file.features == ("base", base.digest)
+    assert file.path.stat().st_size < 10_000
+    again, _ = load_weights(file.path)
+    assert again.config.metric == "fit-qda"
+    for key, tensor in head.state_dict().items():
+        assert torch.equal(again.state_dict()[key], tensor), key
+
+    with torch.no_grad():
+        next(head.adaptation.parameters()).add_(1)
+    with pytest.raises(ClCnapsError, match="its features are not those of base"):
+        save_weights(tmp_path / "other.safetensors", head, {}, features=base)
+    assert not (tmp_path / "other.safetensors").exists()
+    save_weights(tmp_path / "base.safetensors", head, {})  # another file of the same name
+    with pytest.raises(MissingDataError, match=f"the features of the weights base .{base.digest}"):
+        load_weights(file.path)
+    (tmp_path / "base.safetensors").unlink()
+    with pytest.raises(MissingDataError, match="neither beside it nor in"):
+        load_weights(file.path)
+
+
+def test_a_head_keeps_its_features_whatever_became_of_the_weights_it_began_from(
+    default_model: CnapsModel, tmp_path: Path
+) -> None:
+    base = save_weights(weights_root() / "base.safetensors", default_model, TRAINING)  # in full precision
+    made = {"recipe": {"training": {"learn": "head"}}, "start": {"weights": "base", "digest": base.digest}}
+    save_weights(tmp_path / BEST, default_model, made)
+    file = export(tmp_path, {})
+    assert file.features == ("base", base.digest)
+    for key, tensor in load_weights(file.path)[0].adaptation.state_dict().items():
+        assert torch.equal(tensor, default_model.adaptation.state_dict()[key]), key
+    save_weights(base.path, default_model, {})  # other content of the same name, and then none
+    assert export(tmp_path, {}).features is None
+    base.path.unlink()
+    assert export(tmp_path, {}).features is None
+    load_weights(file.path)
 
 
 def test_a_backbone_that_installations_do_not_have_is_written_too(tmp_path: Path) -> None:
@@ -166,7 +214,7 @@ def test_the_wrong_model_or_backbone(default_model: CnapsModel, tmp_path: Path) 
     rewritten(path, backbone_digest="0" * 16)
     metadata = read_metadata(path)
     with pytest.MonkeyPatch.context() as patch:  # as if the file had been made for another package's numbers
-        patch.setattr("cl_cnaps.models.weights.content_digest", lambda *_: metadata["digest"])
+        patch.setattr("cl_cnaps.models.tensor_files.content_digest", lambda *_: metadata["digest"])
         with pytest.raises(ClCnapsError, match="made for other weights of efficientnet-lite0"):
             load_weights(path)
 

@@ -88,7 +88,7 @@ def test_classes_that_come_one_by_one_are_calibrated_against_those_before(shots:
         apart.partial_fit(X[y == label], y[y == label])
         paper.partial_fit(X[y == label], y[y == label])
     assert (
-        loss(apart, new, truth) < loss(whole, new, truth) + 0.2
+        loss(apart, new, truth) < loss(whole, new, truth) + 0.25
     )  # each step has the images of one class alone
     assert loss(paper, new, truth) > loss(apart, new, truth) + 0.1, (
         "the covariance of the task does not do it"

@@ -136,7 +136,7 @@ def test_what_is_no_classifier_is_refused(images: tuple[list[object], list[str]]
     metadata = read_metadata(path)
     for damage in ("{", "{}", metadata["classifier"].replace('"state"', '"stale"')):
         write_tensors(tmp_path / "bad.safetensors", read_tensors(path), {**metadata, "classifier": damage})
-        with pytest.raises(ClCnapsError, match=r"bad\.safetensors is damaged"):
+        with pytest.raises(ClCnapsError, match=r"bad\.safetensors: damaged"):
             FewShotClassifier.load(tmp_path / "bad.safetensors")
     write_tensors(
         tmp_path / "bad.safetensors",

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = 93
-"""Of this package; the aim is 75."""
+MOST = 75
+"""Of this package."""
 CODE = """
 import sys
 from cl_cnaps.commands.main import main
@@ -20,7 +20,7 @@ print(sum(name.split(".")[0] == "cl_cnaps" for name in sys.modules), file=sys.st
 
 
 def test_the_default_stream_loads_few_modules(tmp_path: Path) -> None:
-    small = ("--runs", "1", "--shots", "2", "--queries", "2", "--image-size", "32", "--no-plots", "--quiet")
+    small = ("--runs", "1", "--shots", "2", "--queries", "2", "--image-size", "32", "--quiet")
     done = subprocess.run(
         [
             sys.executable,
@@ -39,4 +39,5 @@ def test_the_default_stream_loads_few_modules(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    assert list(tmp_path.rglob("figures/*.png"))
     assert int(done.stderr.splitlines()[-1]) <= MOST

@@ -8,6 +8,7 @@ import pytest
 
 from cl_cnaps import __version__
 from cl_cnaps.commands.main import main
+from cl_cnaps.records import environment
 from cl_cnaps.records.environment import code_version, command_line, describe_environment, repeating
 from cl_cnaps.records.strict_json import dumps
 
@@ -56,7 +57,9 @@ def test_a_record_is_repeated_by_a_command_that_takes_nothing_from_it() -> None:
     assert repeating("cl-cnaps stream --no-plots --out") == "cl-cnaps stream"
 
 
-def test_the_commit_is_that_of_the_checkout_the_package_runs_from(tmp_path: Path) -> None:
+def test_the_commit_is_that_of_the_checkout_the_package_runs_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "cl_cnaps"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -72,3 +75,5 @@ def test_the_commit_is_that_of_the_checkout_the_package_runs_from(tmp_path: Path
     assert code_version(package)["dirty"] is False
     (package / "new.py").write_text("")
     assert code_version(package)["dirty"] is True
+    monkeypatch.setattr(environment, "_git", lambda _, verb, *__: None if verb == "status" else "known")
+    assert code_version(package)["dirty"] is None, "git did not answer in time: not known to be clean"

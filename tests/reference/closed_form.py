@@ -36,7 +36,7 @@ def ridge(vectors: Array, columns: Array, classes: int, strength: float) -> Arra
     return np.linalg.inv(gram) @ vectors.T @ one_hot(columns, classes)
 
 
-def discriminant_scores(batches: Batches, classes: int, shrinkage: str, query: Array) -> Array:
+def discriminant_scores(batches: Batches, classes: int, shrinkage: str | float, query: Array) -> Array:
     """LDA whose means and within-class scatter are updated image by image (Welford); scikit-learn's shrinkage."""
     rows, labels = [], []
     means = scatter = None
@@ -55,6 +55,9 @@ def discriminant_scores(batches: Batches, classes: int, shrinkage: str, query: A
     covariance = scatter / counts.sum()
     if shrinkage == "identity":
         shrunk = covariance + np.eye(len(covariance))
+    elif not isinstance(shrinkage, str):
+        target = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+        shrunk = (1 - shrinkage) * covariance + shrinkage * target
     else:
         shrunk, _ = oas(np.array(rows) - means[labels], assume_centered=True)
         if not covariance.any():

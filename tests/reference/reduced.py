@@ -9,8 +9,9 @@ Array = NDArray[np.float64]
 
 
 def reduced_scatter(scatter: Array, rank: int) -> Array:
-    """The `rank` largest eigenvalues with their eigenvectors; every other direction gets the mean of the others."""
+    """The `rank` largest eigenvalues with their eigenvectors, and a multiple of the identity with the others' sum."""
     values, vectors = np.linalg.eigh(np.asarray(scatter, np.float64))
-    values = values.clip(min=0)
-    values[: len(values) - rank] = values[: len(values) - rank].mean()
-    return (vectors * values) @ vectors.T
+    values, left = values.clip(min=0), len(values) - rank
+    rest = values[:left].sum() / len(values)
+    values[:left] = 0
+    return (vectors * values) @ vectors.T + rest * np.eye(len(values))

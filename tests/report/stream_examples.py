@@ -36,7 +36,7 @@ def config(**changes: Any) -> dict[str, Any]:
     return plain | changes
 
 
-def rows(n_tasks: int, runs: int, heads: list[str]) -> list[dict[str, Any]]:
+def rows(n_tasks: int, runs: int, heads: list[str], base_queries: int = 40) -> list[dict[str, Any]]:
     draw = np.random.default_rng(0)
     return [
         {
@@ -45,7 +45,7 @@ def rows(n_tasks: int, runs: int, heads: list[str]) -> list[dict[str, Any]]:
             "task": task,
             "head": head,
             "accuracy": float(draw.random()),
-            "n_queries": 40,
+            "n_queries": 40 if task else base_queries,
         }
         for run in range(runs)
         for step in range(n_tasks)
@@ -54,9 +54,9 @@ def rows(n_tasks: int, runs: int, heads: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def stream_record(out: Path, n_tasks: int = 3, **changes: Any) -> StreamView:
+def stream_record(out: Path, n_tasks: int = 3, base_queries: int = 40, **changes: Any) -> StreamView:
     identity = config(**changes)
-    table = rows(n_tasks, identity["runs"], identity["heads"])
+    table = rows(n_tasks, identity["runs"], identity["heads"], base_queries)
     cnaps = identity["encoding"] is not None
     settings = {"metric": "mahalanobis", "variant": "plain"} if cnaps else {"metric": None, "variant": None}
     if identity["model"] == "protonet":

@@ -15,7 +15,7 @@ from cl_cnaps.metrics.curves import area, curve_figures, labels_to_reach
 from cl_cnaps.report.active import active_table
 from cl_cnaps.report.labels import ABSENT
 from cl_cnaps.report.plots.active import curve_figure
-from cl_cnaps.report.plots.style import chart_settings, save, strategy_colours
+from cl_cnaps.report.plots.style import chart_settings, draw, strategy_colours
 from cl_cnaps.report.table import markdown_table
 
 LABELS = [50, 75, 100]
@@ -128,5 +128,5 @@ def test_the_figure_has_adapted_and_frozen_side_by_side(tmp_path: Path) -> None:
         (legend,) = figure.legends
         names = [text.get_text() for text in legend.get_texts()]
         assert names == ["random", "entropy", "Simple CNAPS", "Transductive CNAPS"]
-        first, second = (save(curve_figure(both), tmp_path / name, "curves", ("svg",)) for name in "ab")
+        first, second = (draw([("curves", curve_figure(both))], tmp_path / name, ["svg"]) for name in "ab")
     assert first[0].read_bytes() == second[0].read_bytes()

@@ -13,8 +13,9 @@ from cl_cnaps.errors import BadInputError
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.adaptation import film_distances, film_ratio
 from cl_cnaps.report.generated import ablation_markdown, ablation_part
-from cl_cnaps.report.plots.ablation import distances_figure, draw_ablations, encodings_figure
+from cl_cnaps.report.plots.few_shot import distances_figure, encodings_figure
 from cl_cnaps.report.site import gather, showable, write_site
+from cl_cnaps.report.view import draw
 
 SETS = ["ImageNet", "Omniglot", "MNIST"]
 
@@ -72,10 +73,10 @@ def test_distances_of_film_are_written_in_their_cells(view: AblationView) -> Non
 def test_both_are_drawn_and_a_record_without_them_is_a_table_alone(
     view: AblationView, tmp_path: Path
 ) -> None:
-    drawn = draw_ablations([view], tmp_path / "figures", formats=["svg"])
+    drawn = draw([view], tmp_path / "figures", ["svg"])
     assert [path.name for path in drawn] == ["encodings.svg", "film-distances.svg"]
     (view.path / "encodings.csv").unlink()
-    assert draw_ablations([view], tmp_path / "figures") == []
+    assert draw([view], tmp_path / "figures") == []
     assert "Omniglot" in ablation_markdown(view)
 
 
@@ -109,7 +110,7 @@ def test_a_task_without_a_finite_accuracy_is_refused(view: AblationView) -> None
 def test_figures_beside_a_record_stand_above_its_tables(view: AblationView, tmp_path: Path) -> None:
     make = ablation_part("adaptation")
     assert "](../" not in make(tmp_path)
-    draw_ablations([view], view.path / "figures", formats=["png"])
+    draw([view], view.path / "figures", ["png"])
     linked = f"../{tmp_path.name}/ablate/adaptation/{view.record.id}/figures/encodings.png"
     assert f"![Task encodings in two dimensions, coloured by data set]({linked})" in make(tmp_path)
 

@@ -40,7 +40,7 @@ def test_records_were_made_by_code_that_can_be_had() -> None:
     for record in RECORDS:
         code = record.environment["code"]
         assert (code["commit"] in history) is (record.id not in LOST), record.path
-        assert not code["dirty"], f"{record.path} was made with uncommitted changes"
+        assert code["dirty"] is False, f"{record.path} was made with uncommitted changes"
 
 
 @pytest.mark.parametrize(

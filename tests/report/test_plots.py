@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,16 +15,34 @@ from report.stream_examples import stream_record
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.report.labels import row_name
-from cl_cnaps.report.plots.bars import bar_figure, comparison_figure, draw_bars, shown_steps
-from cl_cnaps.report.plots.panel import Panel, panels_of
-from cl_cnaps.report.plots.steps import line_labels, step_figure
-from cl_cnaps.report.plots.streams import draw_heatmap, draw_streams, heatmap_figure
+from cl_cnaps.report.plots import style
+from cl_cnaps.report.plots.panels import (
+    Panel,
+    bar_figure,
+    comparison_figure,
+    draw_bars,
+    line_labels,
+    panels_of,
+    shown_steps,
+    step_figure,
+)
+from cl_cnaps.report.plots.streams import KINDS, draw_heatmap, heatmap_figure, stream_figures
 from cl_cnaps.report.plots.style import OKABE_ITO, task_colours
+from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.view import draw
 
 
 def panels(folder: Path, n_tasks: int = 3, **changes: object) -> list[Panel]:
     return panels_of(stream_record(folder, n_tasks, **changes))
+
+
+def draw_streams(
+    views: list[StreamView],
+    folder: Path,
+    kinds: Sequence[str] = KINDS,
+    formats: Sequence[str] = ("png", "svg"),
+) -> list[Path]:
+    return style.draw(stream_figures(views, kinds), folder, formats)
 
 
 def axes() -> Axes:
@@ -88,14 +107,31 @@ def test_the_comparison_has_a_bar_for_each_model_and_head_best_first(tmp_path: P
     (area,) = figure.axes
     assert len(area.patches) == len(given) == 6
     names = [label.get_text() for label in area.get_yticklabels()]
-    single = {
-        row_name(p.summary): p.summary["final_accuracy"]["mean"]
-        for p in given
-        if p.summary["head"] == "single"
-    }
+    single = {row_name(p.row): p.row["final_accuracy"]["mean"] for p in given if p.row["head"] == "single"}
     assert names == sorted(single, key=lambda name: -single[name])
     widths = [bar.get_width() for bar in area.patches]
     assert widths[:3] == pytest.approx([100 * single[name] for name in names])
+
+
+def test_few_shot_class_incremental_streams_are_drawn_over_images(tmp_path: Path) -> None:
+    given = [
+        panel
+        for model in ("ncm", "fsa-film")
+        for panel in panels_of(
+            stream_record(
+                tmp_path, 3, 400, benchmark="fscil-cub", heads=["single"], model=model, encoding=None
+            )
+        )
+    ]
+    for panel in given:
+        mean, half = panel.by_step()
+        assert mean[-1] == pytest.approx(100 * panel.row["image_accuracy"])
+        assert mean[-1] != pytest.approx(100 * panel.row["final_accuracy"]["mean"])
+        assert half is not None
+    assert line_labels(given)[0] == ["NCM, backbone features", "FSA-FiLM, from backbone features"]
+    (area,) = comparison_figure(given).axes
+    assert area.get_xlabel().startswith("final accuracy over images, %")
+    assert area.patches[0].get_width() == pytest.approx(100 * given[0].row["image_accuracy"])
 
 
 def test_the_grid_has_encodings_down_and_heads_across_as_in_the_paper(tmp_path: Path) -> None:
@@ -173,7 +209,7 @@ def test_line_labels_say_only_what_differs(tmp_path: Path) -> None:
         ["Simple CNAPS", "first encoding", "tiny", "frozen features", "100 shots", "2 runs"],
     )
     assert line_labels([first, moving])[0] == ["first encoding", "moving encoding"]
-    assert line_labels([first, naive])[0] == ["Simple CNAPS, first encoding", "Naive"]
+    assert line_labels([first, naive])[0] == ["Simple CNAPS, frozen features", "Naive, backbone features"]
     labels, shared = line_labels([first, shots])
     assert labels == ["100 shots", "10 shots"]
     assert shared == ["Simple CNAPS", "first encoding", "tiny", "frozen features", "2 runs"]
@@ -234,5 +270,3 @@ def test_unknown_kinds_and_formats_are_refused(tmp_path: Path) -> None:
         draw_streams([record], tmp_path, kinds=["pie"])
     with pytest.raises(BadInputError, match="unknown format 'gif'; known: png, svg"):
         draw_streams([record], tmp_path, formats=["gif"])
-    with pytest.raises(BadInputError, match="no record"):
-        draw_streams([], tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cl_cnaps.commands.pages import PARTS, Asked, otherwise, planned, recipe_of
+from cl_cnaps.commands.pages import PARTS, ParsedOptions, differences, planned, recipe_of
 from cl_cnaps.commands.sweep_runs import collected
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.records.record import records_under
@@ -46,7 +46,7 @@ def test_every_part_that_can_be_made_is_in_a_page() -> None:
 def test_every_record_is_a_run_of_a_recipe_with_what_the_list_says() -> None:
     """The recipe with those options set has a run that is parsed to what the record's command is."""
     recipes: dict[str, Recipe] = {}
-    runs: dict[tuple[str, str], list[Asked]] = {}
+    runs: dict[tuple[str, str], list[ParsedOptions]] = {}
     for record in records_under(ROOT / "results"):
         if record.verb == "speed":
             continue
@@ -55,13 +55,23 @@ def test_every_record_is_a_run_of_a_recipe_with_what_the_list_says() -> None:
         assert recipe.verb == record.verb
         if (name, "") not in runs:
             runs[name, ""] = planned(recipe)
-        told = otherwise(record, runs[name, ""])
-        assert len(told) <= 2, f"{record.path} has hardly anything of {name}"
-        changes = collected(recipe.verb, tuple(told.items()))
+        changed_options = differences(record, runs[name, ""])
+        assert len(changed_options) <= 3, f"{record.path} has hardly anything of {name}"
+        changes = collected(recipe.verb, tuple(changed_options.items()))
         if (name, str(changes)) not in runs:
             changed = replace(recipe, options={**recipe.options, **changes}, grids=without(recipe, changes))
             runs[name, str(changes)] = planned(changed)
-        assert otherwise(record, runs[name, str(changes)]) == {}, record.path
+        assert differences(record, runs[name, str(changes)]) == {}, record.path
+
+
+def test_image_sizes_of_the_tables_are_those_of_their_records() -> None:
+    sizes: dict[bool, set[object]] = {}
+    for record in records_under(ROOT / "results"):
+        if record.verb == "stream" and record.config["image_size"] is not None:
+            sizes.setdefault(record.name.startswith("fscil-"), set()).add(record.config["image_size"])
+    assert sizes == {False: {96}, True: {160}}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "images of 96 pixels (the default has since become [160]" in text
 
 
 def without(recipe: Recipe, changes: Options) -> tuple[Grid, ...]:

@@ -88,9 +88,9 @@ def test_nothing_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_no_workers_or_threads() -> None:
-    with pytest.raises(BadInputError, match="1 is the fewest"):
+    with pytest.raises(BadInputError, match="at least 1 of each"):
         LocalEngine(act, 0, 1)
-    with pytest.raises(BadInputError, match="1 is the fewest"):
+    with pytest.raises(BadInputError, match="at least 1 of each"):
         LocalEngine(act, 1, 0)
     with LocalEngine(act, 1, 1) as engine, pytest.raises(ClCnapsError, match="no task is under way"):
         engine.wait()

@@ -54,20 +54,20 @@ def test_what_has_a_record_is_not_run_again(out: Path) -> None:
     pid = first.record.table("numbers")
     looked = swept(out, ("good",), ("new",), look_only=True)
     assert [one.status for one in looked] == ["found", "absent"]
-    assert looked[1].place is not None
-    assert not looked[1].place.exists()
+    assert looked[1].path is not None
+    assert not looked[1].path.exists()
     again, new = swept(out, ("good",), ("new",), workers=1)
     assert (again.status, new.status) == ("found", "made")
     assert again.record is not None
     assert again.record.table("numbers") == pid
-    assert new.place == looked[1].place
+    assert new.path == looked[1].path
     assert not (out / "sweeps").exists()
 
 
 def test_a_damaged_record_is_made_anew(out: Path) -> None:
     first, _ = swept(out, ("good",), ("other",))
-    assert first.place is not None
-    cut_short(first.place)
+    assert first.path is not None
+    cut_short(first.path)
     looked = swept(out, ("good",), ("other",), look_only=True)
     assert [one.status for one in looked] == ["absent", "found"]
     outcomes = swept(out, ("good",), ("other",))

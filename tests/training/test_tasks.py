@@ -67,6 +67,7 @@ def test_images_are_those_of_the_episode() -> None:
 
 def test_loading_in_other_processes_changes_nothing() -> None:
     data = small_data(small_recipe())
+    assert next(one_by_one(data.training, range(10**12), 0)) is not None
     here = list(one_by_one(data.training, [3, 0, 7], 0))
     there = list(one_by_one(data.training, [3, 0, 7], 1))
     assert [task.index for task in there] == [3, 0, 7]
@@ -173,6 +174,28 @@ def test_photographs_are_neither_inverted_nor_turned(change: str) -> None:
     batch = small_data(small_recipe()).validation["red"][0].batch
     new = augmented(batch, Augmentation(**{change: 1.0}), seed=0, index=3)  # type: ignore[arg-type]
     assert torch.equal(new.support_images, batch.support_images)
+
+
+def test_mixed_tasks_have_half_of_their_classes_from_another_source() -> None:
+    plain = small_data(small_recipe(augmentation={"low_resolution_share": 0.0})).training
+    changed = small_data(small_recipe(augmentation={"low_resolution_share": 0.0, "mixed_share": 0.5}))
+    training, n_mixed = changed.training, 0
+    for index in range(40):
+        batch, own, other = training[index].batch, plain[index].batch, training._companion(index)
+        if other is None:
+            assert torch.equal(batch.support_images, own.support_images)
+            continue
+        n_mixed += 1
+        assert other.source != training.episode(index).source
+        kept = (own.way + 1) // 2
+        added = min(own.way - kept, other.way)
+        assert batch.way == kept + added == len(batch.support_labels.unique())
+        mine = batch.query_labels < kept
+        assert torch.equal(batch.query_images[mine], own.query_images[own.query_labels < kept])
+        theirs = plain.pools[other.source].load(other, batch.query_images.shape[-1])
+        assert torch.equal(batch.query_images[~mine], theirs.query_images[theirs.query_labels < added])
+    assert 10 <= n_mixed <= 30
+    assert all(data._companion(0) is None for data in changed.validation.values()), "validation is not mixed"
 
 
 def test_classes_that_a_recipe_leaves_out() -> None:

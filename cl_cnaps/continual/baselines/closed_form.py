@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 from cl_cnaps.continual.baselines.feature_maps import FeatureMap, draw_map, scale_gamma
 from cl_cnaps.continual.baselines.heads import (
     Moments,
+    best_shrinkage,
     best_strength,
     discriminant_weights,
     held_out_count,
@@ -37,7 +39,41 @@ SPLITS = 5
 """Random splits of the first task on which they are compared."""
 
 MOST_TRIED = 2000
-"""Images on which a strength or a gamma is chosen; more would change it little and take long."""
+"""Images on which a strength, a shrinkage or a gamma is chosen, of vectors with more numbers than this: the largest
+matrix to decompose for a choice. Of shorter vectors all images are used."""
+
+Best = Callable[[Moments, Tensor, Tensor], tuple[float, float]]
+"""Choose a value by fitting on the first and comparing on vectors with labels; return it with its error."""
+
+
+class _Split:
+    """Support images so far: sums of those to fit on, and the vectors held out."""
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.train = Moments(width, device)
+        self.rows_HM = torch.zeros(0, width, device=device)
+        self.labels_H = torch.zeros(0, dtype=torch.int64, device=device)
+
+    def add(self, vectors_NM: Tensor, columns_N: Tensor, seed: int) -> bool:
+        """Add images, a fifth of them to those held out; return whether there was room for any."""
+        room = len(vectors_NM)
+        if self.train.width > MOST_TRIED:
+            room = MOST_TRIED - self.train.n - len(self.rows_HM)
+        order = torch.randperm(len(vectors_NM), generator=torch.Generator().manual_seed(seed))[: max(0, room)]
+        fit, held_out = order.tensor_split([len(order) - held_out_count(len(order))])
+        device = vectors_NM.device
+        self.train.add(vectors_NM[fit.to(device)], columns_N[fit])
+        self.rows_HM = torch.cat([self.rows_HM, vectors_NM[held_out.to(device)]])
+        self.labels_H = torch.cat([self.labels_H, columns_N[held_out].to(device)])
+        return len(order) > 0
+
+    def choose(self, best: Best) -> tuple[float, float] | None:
+        """Return the best value and its error; none if nothing is held out."""
+        return best(self.train, self.rows_HM, self.labels_H) if len(self.labels_H) else None
+
+    def nbytes(self) -> int:
+        """Memory taken."""
+        return self.train.nbytes() + self.rows_HM.nbytes + self.labels_H.nbytes
 
 
 class ClosedFormClassifier:
@@ -54,8 +90,10 @@ class ClosedFormClassifier:
         """Of random Fourier features, where it was chosen on held-out images."""
         self.strength: float | None = None
         """Of the ridge, at the last task."""
-        self._split: tuple[Moments, ...] = ()
-        """Of all support images so far those to fit on and those held out, where a strength is chosen by them."""
+        self.shrinkage: float | None = None
+        """Of the covariance, at the last task, where it is chosen on held-out images."""
+        self._split: _Split | None = None
+        """For choosing a strength or shrinkage."""
         self._weights_MC = torch.empty(0)
         self._biases_C: Tensor | None = None
 
@@ -70,8 +108,7 @@ class ClosedFormClassifier:
         if self.moments is None:
             second = self.settings.head.kind != "cosine"
             self.moments = Moments(vectors.shape[1], self.device, second=second)
-        if isinstance(self.settings.head, RidgeHead):
-            self.strength = self._choose_strength(self.settings.head, vectors, columns_N)
+        self._choose(vectors, columns_N)
         self.moments.add(vectors, columns_N)
         self._weights_MC, self._biases_C = self._fit(self.moments)
         self.tasks += 1
@@ -90,7 +127,8 @@ class ClosedFormClassifier:
         """Sums, and the map that was drawn."""
         if self.map is None or self.moments is None:
             return 0
-        return self.map.nbytes() + sum(moments.nbytes() for moments in (self.moments, *self._split))
+        split = 0 if self._split is None else self._split.nbytes()
+        return self.map.nbytes() + self.moments.nbytes() + split
 
     def _fit(self, moments: Moments) -> tuple[Tensor, Tensor | None]:
         head = self.settings.head
@@ -98,48 +136,48 @@ class ClosedFormClassifier:
             assert self.strength is not None
             return ridge_weights(moments, self.strength), None
         if isinstance(head, DiscriminantHead):
-            return discriminant_weights(moments, head.shrinkage)
+            return discriminant_weights(moments, head.shrinkage if self.shrinkage is None else self.shrinkage)
         return F.normalize(moments.means_CM, dim=1).T, None
 
-    def _choose_strength(self, head: RidgeHead, vectors_NM: Tensor, columns_N: Tensor) -> float:
-        if not isinstance(head.strength, str):
-            return head.strength
-        last = head.strength == "held-out-last"
-        split = self._split or _new_split(vectors_NM)
-        room = len(vectors_NM) if last else MOST_TRIED - sum(moments.n for moments in split)
-        found = self._try(split, vectors_NM, columns_N, self.tasks, room) if room > 0 else None
-        self._split = () if last else split
-        # One image, and none before it, leaves nothing to choose by: any positive strength gives the same classes.
-        return found[0] if found else self.strength or 1.0
+    def _choose(self, vectors_NM: Tensor, columns_N: Tensor) -> None:
+        """Choose the head's strength or shrinkage on held-out images of this task and those before it."""
+        head = self.settings.head
+        # One image, and none before it, leaves nothing to choose by: any strength or shrinkage gives the same classes.
+        if isinstance(head, RidgeHead):
+            if isinstance(head.strength, str):
+                last = head.strength == "held-out-last"
+                self.strength = (
+                    self._held_out(best_strength, vectors_NM, columns_N, last) or self.strength or 1.0
+                )
+            else:
+                self.strength = head.strength
+        elif isinstance(head, DiscriminantHead) and head.shrinkage == "held-out":
+            self.shrinkage = self._held_out(best_shrinkage, vectors_NM, columns_N) or self.shrinkage or 1.0
+
+    def _held_out(
+        self, best: Best, vectors_NM: Tensor, columns_N: Tensor, last_task: bool = False
+    ) -> float | None:
+        split = self._split or _Split(vectors_NM.shape[1], self.device)
+        self._split = None if last_task else split
+        found = split.choose(best) if split.add(vectors_NM, columns_N, self._seed(self.tasks)) else None
+        return found[0] if found else None
 
     def _choose_gamma(self, features_ND: Tensor, columns_N: Tensor) -> float:
         scale = scale_gamma(features_ND)
         errors: dict[float, float] = {}
         for gamma in (factor * scale for factor in GAMMAS):
             mapped = draw_map(self.settings.map, features_ND, self.seed, gamma)(features_ND)
-            found = [
-                self._try(_new_split(mapped), mapped, columns_N, number, MOST_TRIED)
-                for number in range(SPLITS)
-            ]
-            errors[gamma] = sum(error for _, error in filter(None, found))
+            errors[gamma] = 0.0
+            for number in range(SPLITS):
+                split = _Split(mapped.shape[1], self.device)
+                split.add(mapped, columns_N, self._seed(number))
+                found = split.choose(best_strength)
+                errors[gamma] += found[1] if found else 0.0
         # The scale itself if a single image leaves nothing to choose by.
         return min(errors, key=lambda gamma: (errors[gamma], abs(math.log(gamma / scale))))
 
-    def _try(
-        self, split: tuple[Moments, ...], vectors_NM: Tensor, columns_N: Tensor, number: int, most: int
-    ) -> tuple[float, float] | None:
-        """Add a task's images, or so many of them, to `split`; return the best strength on it and its error."""
-        train, held_out = split
-        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-        chosen = torch.randperm(len(vectors_NM), generator=torch.Generator().manual_seed(seed))[:most]
-        parts = chosen.tensor_split([len(chosen) - held_out_count(len(chosen))])
-        for moments, part in zip(split, parts, strict=True):
-            moments.add(vectors_NM[part.to(self.device)], columns_N[part])
-        return best_strength(train, held_out) if held_out.n else None
-
-
-def _new_split(vectors_NM: Tensor) -> tuple[Moments, ...]:
-    return tuple(Moments(vectors_NM.shape[1], vectors_NM.device) for _ in range(2))
+    def _seed(self, number: int) -> int:
+        return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
 
 
 class ProbeClassifier:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from cl_cnaps.continual.baselines.closed_form import ClosedFormClassifier, ProbeClassifier
 from cl_cnaps.continual.baselines.inputs import FeatureFunction, StreamInputs
-from cl_cnaps.continual.baselines.learner import BaselineLearner
+from cl_cnaps.continual.baselines.learner import PerClassLearner
 from cl_cnaps.continual.baselines.registry import BASELINES, OWN
 from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
@@ -21,39 +22,61 @@ from cl_cnaps.continual.baselines.settings import (
     ProbeSettings,
     with_changes,
 )
-from cl_cnaps.continual.batches import as_images
+from cl_cnaps.continual.batches import PLAIN, as_images
 from cl_cnaps.continual.one_pass import OnePassStrategy, training_experiences
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import Film
+from cl_cnaps.models.loading import LoadedModel, resolve_device
 
 FeatureMaker = Callable[[Tensor, Tensor], FeatureFunction]
 """Images and labels of the first task to the function that embeds the images of all tasks."""
 
 
-def cnaps_features(model: CnapsModel, kept: FeatureStore | None = None) -> FeatureMaker:
+@dataclass(frozen=True)
+class ModelFeatures:
+    """The features of a model under the FiLM parameters that the first task gives; calling it makes the function."""
+
+    model: CnapsModel
+    film: Callable[[Tensor, Tensor], Film]
+    kept: FeatureStore | None
+
+    @property
+    def image_size(self) -> int:
+        """Side of the images that the model reads."""
+        return self.model.backbone.info.image_size
+
+    def __call__(self, images: Tensor, labels: Tensor) -> FeatureFunction:
+        """Return the function that embeds the images of all tasks."""
+        network = self.model.fold(self.film(images, labels))
+        embed = partial(embed_or_find, self.model, network=network, kept=self.kept)
+        return lambda images: embed(as_images(images))
+
+
+def cnaps_features(model: LoadedModel | CnapsModel, kept: FeatureStore | None = None) -> ModelFeatures:
     """Features as CNAPS has them under the encoding `first`; frozen ones of a model without adaptation."""
-
-    def make(images: Tensor, labels: Tensor) -> FeatureFunction:
-        return _embedding(model, _first_task_film(model, images, labels), kept)
-
-    return make
+    chosen = model.model if isinstance(model, LoadedModel) else model
+    return ModelFeatures(chosen, partial(_first_task_film, chosen), kept)
 
 
 def first_session_features(
-    model: CnapsModel, settings: FirstSessionSettings, seed: int, kept: FeatureStore | None = None
-) -> FeatureMaker:
+    model: LoadedModel | CnapsModel,
+    settings: FirstSessionSettings,
+    seed: int,
+    kept: FeatureStore | None = None,
+) -> ModelFeatures:
     """Features of FSA-FiLM (Panos et al. 2023): FiLM and a linear head learn the first task by gradient steps.
 
     FiLM starts where CNAPS would have it: at the identity for a model without adaptation.
     """
+    chosen = model.model if isinstance(model, LoadedModel) else model
 
-    def make(images: Tensor, labels: Tensor) -> FeatureFunction:
-        start = _first_task_film(model, images, labels)
-        return _embedding(model, tune_film(model, start, images, labels, settings, seed), kept)
+    def film(images: Tensor, labels: Tensor) -> Film:
+        start = _first_task_film(chosen, images, labels)
+        return tune_film(chosen, start, images, labels, settings, seed)
 
-    return make
+    return ModelFeatures(chosen, film, kept)
 
 
 def tune_film(
@@ -94,11 +117,6 @@ def _first_task_film(model: CnapsModel, images: Tensor, labels: Tensor) -> Film:
     return model.adapt(model.encode(as_images(images), labels))
 
 
-def _embedding(model: CnapsModel, film: Film, kept: FeatureStore | None) -> FeatureFunction:
-    embed = partial(embed_or_find, model, network=model.fold(film), kept=kept)
-    return lambda images: embed(as_images(images))
-
-
 FeatureSettings = ClosedFormSettings | ProbeSettings | OwnSettings
 
 
@@ -125,6 +143,8 @@ class FeatureModel(nn.Module):
         self._make_features = features
         self._embed: FeatureFunction | None = None
         self._seen = torch.zeros(n_classes, dtype=torch.bool)
+        self.normalisation = PLAIN
+        """What the benchmark did to the images that come, which is undone; a strategy sets it."""
         self.eval()
 
     def train(self, mode: bool = True) -> FeatureModel:  # noqa: ARG002
@@ -133,7 +153,7 @@ class FeatureModel(nn.Module):
 
     @torch.no_grad()
     def learn(self, inputs: Tensor, labels: Tensor) -> None:
-        """Learn one experience; the first decides the features of all."""
+        """Learn one experience, of uint8 images or of features; the first decides the features of all."""
         labels = labels.cpu()
         if len(labels) and int(labels.max()) >= self.n_classes:
             raise BadInputError(f"class id {int(labels.max())} needs more than num_classes={self.n_classes}")
@@ -144,10 +164,13 @@ class FeatureModel(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits N x num_classes; classes not learned yet are far below all others, and finite."""
+        """Logits N x num_classes; classes not learned yet are far below all others, and finite.
+
+        Images are in the form that the benchmark last gave, normalised if it normalises, or uint8.
+        """
         if self._embed is None:
             return inputs.new_zeros(len(inputs), self.n_classes, dtype=torch.float32)
-        found = self.classifier.scores(self._embed(inputs)).float()
+        found = self.classifier.scores(self._embed(as_images(inputs, self.normalisation))).float()
         seen = self._seen[: found.shape[1]]
         low = found[:, seen].min(dim=1, keepdim=True).values - 100
         logits = low.repeat(1, self.n_classes)
@@ -156,7 +179,10 @@ class FeatureModel(nn.Module):
 
 
 class FeatureStrategy(OnePassStrategy):
-    """SimpleCIL, LDA, ridge, RanPAC, ACIL, KLDA, RanDumb, FSA-FiLM or the joint linear probe on an Avalanche stream."""
+    """SimpleCIL, LDA, ridge, RanPAC, ACIL, KLDA, RanDumb, FSA-FiLM or the joint linear probe on an Avalanche stream.
+
+    Images may have the forms that `CnapsStrategy` takes; features N x D are taken as they are.
+    """
 
     def __init__(
         self,
@@ -167,7 +193,7 @@ class FeatureStrategy(OnePassStrategy):
         seed: int = 0,
         train_mb_size: int = 64,
         eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
+        device: str | torch.device = "auto",
         plugins: Sequence[Any] | None = None,
         settings: dict[str, Any] | None = None,
         **template: Any,
@@ -176,12 +202,13 @@ class FeatureStrategy(OnePassStrategy):
 
         Args:
             method: a key of `BASELINES` that keeps statistics of features, such as ``ranpac``.
-            features: from `cnaps_features` or `first_session_features`.
+            features: from `cnaps_features` or `first_session_features`; or a function of one's own, which gets uint8
+                images, N x 3 x H x W. Images of different sizes need one that has an `image_size`.
             num_classes: of the whole benchmark; class ids are below it.
             seed: decides random maps and held-out images.
             train_mb_size: images per batch handed to plugins while training.
             eval_mb_size: the same in evaluation.
-            device: where to compute.
+            device: where to compute: auto (a GPU if there is one), cpu, cuda, ...
             plugins: Avalanche plugins.
             settings: fields of the baseline's settings to change.
             template: further keyword arguments of Avalanche's SupervisedTemplate, such as `evaluator`.
@@ -191,7 +218,7 @@ class FeatureStrategy(OnePassStrategy):
             known = [key for key, info in BASELINES.items() if isinstance(info.defaults, FeatureSettings)]
             raise BadInputError(f"no classifier {method!r} on features; there are {', '.join(known)}")
         chosen = with_changes(method, defaults, settings or {})
-        target = torch.device(device)
+        target = resolve_device(str(device))
         super().__init__(
             model=FeatureModel(make_classifier(chosen, seed, target), features, num_classes),
             train_mb_size=train_mb_size,
@@ -200,10 +227,11 @@ class FeatureStrategy(OnePassStrategy):
             plugins=plugins,
             **template,
         )
+        self.image_size = getattr(features, "image_size", None)
 
     def learn_batches(self, batches: Sequence[Any]) -> Tensor:
         """Learn the experience as a whole."""
-        inputs = torch.cat([batch[0] for batch in batches])
+        inputs = self.joined(batches)
         self.features_model.learn(inputs, torch.cat([batch[1] for batch in batches]))
         return torch.cat([self.features_model(part) for part in torch.split(inputs, self.train_mb_size)])
 
@@ -214,7 +242,7 @@ class FeatureStrategy(OnePassStrategy):
         return self.model
 
 
-class FeatureLearner(BaselineLearner):
+class FeatureLearner(PerClassLearner):
     """A classifier on features behind the learner's interface, trained through Avalanche."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ class Moments:
 
     Shape legend: N vectors so far, M numbers in each, C columns (the largest class column seen, plus one).
 
-    The Gram matrix G = sum of h h^T is M x M. While there are fewer vectors than M, the vectors themselves and
-    their N x N products take less memory and less time, and have the same content: the dual form.
+    The Gram matrix G = sum of h h^T is M x M. While there are no more vectors than M, the vectors themselves and
+    their N x N products take less time, and have the same content: the dual form.
     """
 
     def __init__(self, width: int, device: torch.device | str = "cpu", *, second: bool = True) -> None:
@@ -50,7 +50,7 @@ class Moments:
         self.sums_CM.index_add_(0, labels_N, new)
         if not self.second:
             return
-        if self.gram_MM is None and len(self.rows_NM) + len(new) < self.width:
+        if self.gram_MM is None and len(self.rows_NM) + len(new) <= self.width:
             self._add_rows(vectors_NM.to(self.rows_NM), new, labels_N)
             return
         if self.gram_MM is None:
@@ -79,8 +79,7 @@ class Moments:
 
     def one_hot_NC(self) -> Tensor:
         """Targets of the rows that the dual form keeps."""
-        columns = len(self.counts_C)
-        return torch.nn.functional.one_hot(self.labels_N, columns).to(self.products_NN)
+        return F.one_hot(self.labels_N, len(self.counts_C)).to(self.products_NN)
 
     def nbytes(self) -> int:
         """Memory taken."""
@@ -109,6 +108,9 @@ def solve_positive(matrix: Tensor, ridge: float, right: Tensor) -> Tensor:
 STRENGTHS = tuple(10.0**power for power in range(-8, 9))
 """RanPAC's candidates for the strength of the ridge."""
 
+SHRINKAGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
+"""Candidates for the weight of the identity in the covariance of LDA."""
+
 HELD_OUT = 0.2
 """Part of a task's support images that is held out to compare them, as in RanPAC."""
 
@@ -121,37 +123,54 @@ def ridge_weights(moments: Moments, strength: float) -> Tensor:
     return moments.rows_NM.double().T @ duals_NC
 
 
-def ridge_path(moments: Moments, strengths: Sequence[float]) -> list[Tensor]:
-    """Return the weights M x C of every strength, from one symmetric eigendecomposition."""
-    if moments.gram_MM is not None:
-        values, left = torch.linalg.eigh(moments.gram_MM)
-        right = left.T @ moments.sums_CM.T
-    else:
-        values, vectors = torch.linalg.eigh(moments.products_NN)
-        left, right = moments.rows_NM.double().T @ vectors, vectors.T @ moments.one_hot_NC()
-    values = values.clamp(min=0)[:, None]
-    return [left @ (right / (values + strength)) for strength in strengths]
-
-
-def squared_error(moments: Moments, weights_MC: Tensor) -> float:
-    """Return the squared error of linear predictions, summed over all vectors of `moments`; only sums are needed."""
-    columns = max(len(moments.counts_C), weights_MC.shape[1])
-    weights_MC = F.pad(weights_MC, (0, columns - weights_MC.shape[1]))
-    if moments.gram_MM is None:
-        targets_NC = F.one_hot(moments.labels_N, columns)
-        return float((moments.rows_NM.double() @ weights_MC - targets_NC).square().sum())
-    sums_MC = F.pad(moments.sums_CM.T, (0, columns - len(moments.counts_C)))
-    explained = weights_MC * (moments.gram_MM @ weights_MC - 2 * sums_MC)
-    return float(explained.sum()) + moments.n
-
-
 def best_strength(
-    train: Moments, held_out: Moments, strengths: Sequence[float] = STRENGTHS
+    train: Moments, rows_HM: Tensor, labels_H: Tensor, strengths: Sequence[float] = STRENGTHS
 ) -> tuple[float, float]:
-    """Return the strength whose weights from `train` have the least squared error on `held_out`, and that error."""
-    errors = [squared_error(held_out, weights) for weights in ridge_path(train, strengths)]
-    best = min(range(len(errors)), key=lambda number: errors[number])
-    return strengths[best], errors[best]
+    """Return the strength whose weights from `train` have the least squared error on held-out vectors, and that error.
+
+    One symmetric eigendecomposition serves all strengths.
+    """
+    rows_HM = rows_HM.double()
+    if train.gram_MM is not None:
+        values, vectors = torch.linalg.eigh(train.gram_MM)
+        left_HK, right_KC = rows_HM @ vectors, vectors.T @ train.sums_CM.T
+    else:
+        values, vectors = torch.linalg.eigh(train.products_NN)
+        left_HK = rows_HM @ train.rows_NM.double().T @ vectors
+        right_KC = vectors.T @ train.one_hot_NC()
+    columns = max(len(train.counts_C), int(labels_H.max()) + 1)
+    right_KC = F.pad(right_KC, (0, columns - len(train.counts_C)))
+    targets_HC = F.one_hot(labels_H, columns)
+    values = values.clamp(min=0)[:, None]
+    return _least(
+        (float((left_HK @ (right_KC / (values + strength)) - targets_HC).square().sum()), strength)
+        for strength in strengths
+    )
+
+
+def best_shrinkage(
+    train: Moments, rows_HM: Tensor, labels_H: Tensor, shrinkages: Sequence[float] = SHRINKAGES
+) -> tuple[float, float]:
+    """Return the shrinkage whose LDA of `train` gives held-out vectors the largest likelihood, and its negative log.
+
+    Vectors of classes that `train` does not have are left out.
+    """
+    known = labels_H < len(train.counts_C)
+    known &= train.counts_C[labels_H.clamp(max=len(train.counts_C) - 1)] > 0
+    rows_HM, labels_H = rows_HM[known].double(), labels_H[known]
+
+    def error(shrinkage: float) -> float:
+        weights_MC, biases_C = discriminant_weights(train, shrinkage)
+        scores_HC = (rows_HM @ weights_MC + biases_C).masked_fill(train.counts_C == 0, -torch.inf)
+        return float(F.cross_entropy(scores_HC, labels_H, reduction="sum"))
+
+    return _least((error(shrinkage), shrinkage) for shrinkage in shrinkages)
+
+
+def _least(errors: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Return the value of the least error, the first of equal ones, and that error."""
+    error, value = min(errors, key=lambda pair: pair[0])
+    return value, error
 
 
 def held_out_count(n: int) -> int:
@@ -186,7 +205,9 @@ def _parts(scatter: Tensor, n: int, width: int, shrinkage: Shrinkage) -> tuple[f
     if shrinkage == "identity":
         return 1 / n, 1.0
     trace = float(scatter.diagonal().sum()) / n
-    weight = oas_shrinkage(trace, float(scatter.square().sum()) / n**2, n, width)
+    weight = shrinkage
+    if isinstance(weight, str):
+        weight = oas_shrinkage(trace, (float(torch.linalg.matrix_norm(scatter)) / n) ** 2, n, width)
     # One image a class has no variance: any multiple of the identity then gives the nearest mean.
     return (1 - weight) / n, weight * trace / width if trace > 0 else 1.0
 

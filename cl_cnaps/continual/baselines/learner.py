@@ -1,9 +1,8 @@
-"""What every baseline shares: tasks in order, both heads as masks on one set of scores, and a quiet Avalanche."""
+"""What every baseline shares: tasks in order, and both heads as masks on one set of scores."""
 
 from __future__ import annotations
 
 import random
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,26 +12,9 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.continual.baselines.inputs import StreamInputs
+from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
-
-_KNOWN = (
-    # On import: GEM's solver, which no baseline here uses.
-    "no QP solver found",
-    # The evaluator is left empty on purpose: accuracies are measured outside.
-    "No loggers specified",
-    # Avalanche's FeCAM copies a tensor with torch.tensor.
-    "To copy construct from a tensor",
-)
-
-
-@contextmanager
-def quiet_avalanche() -> Iterator[None]:
-    """Silence the warnings Avalanche is known to give, and no others, while the block runs."""
-    with warnings.catch_warnings():
-        for message in _KNOWN:
-            warnings.filterwarnings("ignore", message=message, category=UserWarning)
-        yield
 
 
 @contextmanager
@@ -109,11 +91,14 @@ class BaselineLearner(ABC):
         if head not in ("single", "multi"):
             raise BadInputError(f"head must be 'single' or 'multi', not {head!r}")
         allowed = self.inputs.classes[task] if head == "multi" else self._seen(self.learned)
-        queries = self.inputs.query(task)
-        if len(queries) == 0:
+        if len(self.inputs.query(task)) == 0:
             return allowed, torch.zeros(0, len(allowed))
-        parts = [self._scores(part.to(self.device), allowed).cpu() for part in torch.split(queries, _BATCH)]
-        return allowed, torch.cat(parts)
+        return allowed, self._query_scores(task, allowed)
+
+    def _query_scores(self, task: int, classes_K: Tensor) -> Tensor:
+        """N x K scores of the queries of a task."""
+        queries = torch.split(self.inputs.query(task), _BATCH)
+        return torch.cat([self._scores(part.to(self.device), classes_K).cpu() for part in queries])
 
     @abstractmethod
     def memory_bytes(self) -> int:
@@ -131,3 +116,34 @@ class BaselineLearner(ABC):
         """Columns of the classes of the first `tasks` tasks, ascending."""
         seen = {column for classes in self.inputs.classes[:tasks] for column in classes.tolist()}
         return torch.tensor(sorted(seen))
+
+
+class KeptScores(dict[tuple[int, int], Tensor]):
+    """By task and column, scores of the task's queries that still hold; nothing of it was learned."""
+
+
+class PerClassLearner(BaselineLearner):
+    """A learner that scores each class by itself: a score is kept while it holds, for both heads and later tasks."""
+
+    def __init__(self, name: str, inputs: StreamInputs, seed: int, device: torch.device) -> None:
+        super().__init__(name, inputs, seed, device)
+        self._kept = KeptScores()
+
+    def learn(self, step: int) -> None:
+        """Learn task number `step`, and drop the scores that it changed."""
+        super().learn(step)
+        changed = self._changed(step)
+        for key in [key for key in self._kept if key[1] in changed]:
+            del self._kept[key]
+
+    def _changed(self, step: int) -> set[int]:  # noqa: ARG002
+        """Columns whose scores the task changed: all, unless the method says otherwise."""
+        return set(range(len(self.inputs.class_ids)))
+
+    def _query_scores(self, task: int, classes_K: Tensor) -> Tensor:
+        columns: list[int] = classes_K.tolist()
+        new = [column for column in columns if (task, column) not in self._kept]
+        if new:
+            scores = super()._query_scores(task, torch.tensor(new))
+            self._kept.update(zip(((task, column) for column in new), scores.unbind(dim=1), strict=True))
+        return torch.stack([self._kept[task, column] for column in columns], dim=1)

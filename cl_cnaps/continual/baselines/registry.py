@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
     CosineHead,
+    DiscriminantHead,
     EwcSettings,
     FecamSettings,
     FirstSessionSettings,
@@ -53,11 +54,6 @@ class BaselineInfo:
     inputs: tuple[Inputs, ...]
     """What it can run on; the first is the usual choice."""
     defaults: Settings
-
-    @property
-    def is_network(self) -> bool:
-        """Whether it trains a network (as against keeping statistics)."""
-        return isinstance(self.defaults, NetworkSettings)
 
 
 _EITHER: tuple[Inputs, ...] = ("features", "network")
@@ -140,6 +136,12 @@ _ALL: dict[str, BaselineInfo] = {
         "Chen et al., Shrinkage Algorithms for MMSE Covariance Estimation, TSP 2010",
         ("features",),
         ClosedFormSettings(),
+    ),
+    "lda-cv": BaselineInfo(
+        "Linear discriminant analysis; its shrinkage is chosen on held-out support images.",
+        "Friedman, Regularized Discriminant Analysis, JASA 1989",
+        ("features",),
+        ClosedFormSettings(head=DiscriminantHead(shrinkage="held-out")),
     ),
     "ridge": BaselineInfo(
         "Ridge regression onto the classes; its strength is chosen on held-out support images.",
@@ -258,7 +260,7 @@ def make_baseline(
         )
     chosen = with_changes(name, info.defaults, settings)
 
-    from cl_cnaps.continual.baselines.learner import quiet_avalanche
+    from cl_cnaps.continual.batches import quiet_avalanche
 
     with quiet_avalanche():
         return _learner(name, stream, on, features, seed, device, chosen)

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 
 from cl_cnaps.continual.baselines.heads import oas_shrinkage, solve_positive
 from cl_cnaps.continual.baselines.inputs import StreamInputs
-from cl_cnaps.continual.baselines.learner import BaselineLearner, quiet_avalanche
+from cl_cnaps.continual.baselines.learner import PerClassLearner
 from cl_cnaps.continual.baselines.settings import FecamSettings, NcmSettings, SldaSettings
+from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.one_pass import training_experiences
 from cl_cnaps.errors import BadInputError, ClCnapsError
 
@@ -78,7 +79,7 @@ class CountedMeans(SupervisedPlugin):  # type: ignore[misc, unused-ignore]
         strategy.model.eval_classifier.replace_class_means_dict(means)
 
 
-class NearestMeanLearner(BaselineLearner):
+class NearestMeanLearner(PerClassLearner):
     """Avalanche's NCM classifier behind the learner's interface."""
 
     def __init__(
@@ -104,7 +105,7 @@ class NearestMeanLearner(BaselineLearner):
         return scores[:, classes_K]
 
 
-class StreamingLdaLearner(BaselineLearner):
+class StreamingLdaLearner(PerClassLearner):
     """Avalanche's StreamingLDA behind the learner's interface."""
 
     def __init__(
@@ -206,7 +207,7 @@ class FactoredFecam(FeCAMClassifier):  # type: ignore[misc, unused-ignore]
         return torch.stack(columns, dim=1)
 
 
-class FecamLearner(BaselineLearner):
+class FecamLearner(PerClassLearner):
     """FeCAM behind the learner's interface."""
 
     def __init__(
@@ -229,6 +230,9 @@ class FecamLearner(BaselineLearner):
         self._check(step)
         self._strategy.train(self._experiences[step], eval_streams=[])
         self.classifier.eval()
+
+    def _changed(self, step: int) -> set[int]:
+        return set(self.inputs.classes[step].tolist())
 
     def _scores(self, queries: Tensor, classes_K: Tensor) -> Tensor:
         self._check_sign(queries)

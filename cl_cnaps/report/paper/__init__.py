@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -17,7 +17,6 @@ _TABLES: dict[tuple[str, TrainedOn], str] = {
     ("mini-tiered", "benchmark"): "mini-tiered",
     ("mini-tiered", "imagenet"): "mini-tiered-feti",
 }
-_MINI_TIERED = ("mini-imagenet", "tiered-imagenet")
 _ABOUT_ROWS = ("name", "model", "ranks", "row", "label")
 
 
@@ -44,7 +43,7 @@ class PaperFigure:
 
 @cache
 def paper_figures() -> tuple[PaperFigure, ...]:
-    """Every cell the paper fills, in its order of rows."""
+    """Return every cell that the paper fills, in its order of rows."""
     table = _document("continual")
     figures = []
     for row in table["row"]:
@@ -74,97 +73,87 @@ class FewShotFigure:
     """The LaTeX label of the table in the paper."""
 
 
-def few_shot_figure(
-    data_set: str, shape: str, model: str, trained_on: TrainedOn = "benchmark"
-) -> FewShotFigure | None:
-    """The paper's cell for a data set, a shape of tasks (`variable`, `5-way 1-shot`, ...) and a model, if any."""
-    benchmark = "mini-tiered" if data_set in _MINI_TIERED else "meta-dataset"
-    if benchmark == "meta-dataset" and shape != "variable":
-        return None
-    table = _TABLES[benchmark, trained_on]
-    row: dict[str, Any] = next((row for row in _document("few_shot")[table] if row.get("model") == model), {})
-    cell = row.get(data_set)
-    if benchmark == "mini-tiered" and cell is not None:
-        cell = cell.get(shape)
-    return None if cell is None else FewShotFigure(cell[0], cell[1], _document("few_shot")["labels"][table])
-
-
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of one of the paper's tables."""
+    """A row of one of the paper's few-shot tables."""
 
     name: str
+    model: str | None
+    """Its name here, of the models that are here."""
+    benchmark: str
     trained_on: TrainedOn
     cells: dict[tuple[str, str], tuple[float, float]]
     """Data set and shape of tasks -> mean and half of the interval, per cent."""
     label: str
 
 
-def paper_rows(target: str) -> list[PaperRow]:
-    """Every row that the paper has for `meta-dataset`, `mini-imagenet` or `tiered-imagenet`; of others none."""
-    benchmark = "mini-tiered" if target in _MINI_TIERED else target
+@cache
+def _few_shot_rows() -> tuple[PaperRow, ...]:
+    document = _document("few_shot")
     rows = []
-    for (table_of, trained_on), table in _TABLES.items():
-        for row in _document("few_shot")[table] if table_of == benchmark else ():
-            if benchmark == "mini-tiered":
-                cells = {(target, shape): (cell[0], cell[1]) for shape, cell in row.get(target, {}).items()}
-            else:
-                cells = {
-                    (key, "variable"): (cell[0], cell[1])
-                    for key, cell in row.items()
-                    if key not in _ABOUT_ROWS
-                }
-            if cells:
-                rows.append(PaperRow(row["name"], trained_on, cells, _document("few_shot")["labels"][table]))
+    for (benchmark, trained_on), table in _TABLES.items():
+        for row in document[table]:
+            cells: dict[tuple[str, str], tuple[float, float]] = {}
+            for data_set, cell in row.items():
+                if data_set not in _ABOUT_ROWS:
+                    shapes = cell if isinstance(cell, dict) else {"variable": cell}
+                    cells |= {(data_set, shape): (mean, half) for shape, (mean, half) in shapes.items()}
+            label = document["labels"][table]
+            rows.append(PaperRow(row["name"], row.get("model"), benchmark, trained_on, cells, label))
+    return tuple(rows)
+
+
+def few_shot_figure(
+    data_set: str, shape: str, model: str, trained_on: TrainedOn = "benchmark"
+) -> FewShotFigure | None:
+    """The paper's cell for a data set, a shape of tasks (`variable`, `5-way 1-shot`, ...) and a model, if any."""
+    for row in _few_shot_rows():
+        if (row.model, row.trained_on) == (model, trained_on) and (data_set, shape) in row.cells:
+            return FewShotFigure(*row.cells[data_set, shape], row.label)
+    return None
+
+
+def paper_rows(target: str) -> list[PaperRow]:
+    """Return every row that the paper has for `meta-dataset`, `mini-imagenet` or `tiered-imagenet`; of others none."""
+    rows = []
+    for row in _few_shot_rows():
+        of_sets = row.benchmark == "mini-tiered"
+        cells = {
+            key: cell for key, cell in row.cells.items() if target == (key[0] if of_sets else row.benchmark)
+        }
+        if cells:
+            rows.append(replace(row, cells=cells))
     return rows
 
 
 def meta_dataset_rows() -> dict[str, dict[str, tuple[float, float]]]:
-    """Every row of the Meta-Dataset table: method -> data set -> mean and half of the interval, per cent."""
+    """Return the rows of the Meta-Dataset table: method -> data set -> mean and half of the interval, per cent."""
     return {
-        row["name"]: {key: (cell[0], cell[1]) for key, cell in row.items() if key not in _ABOUT_ROWS}
-        for row in _document("few_shot")["meta-dataset"]
+        row.name: {data_set: cell for (data_set, _), cell in row.cells.items()}
+        for row in paper_rows("meta-dataset")
+        if row.trained_on == "benchmark"
     }
-
-
-def printed_ranks() -> dict[str, tuple[float, float, float]]:
-    """The average ranks that the paper prints: in-domain, out-of-domain, over all."""
-    return {row["name"]: tuple(row["ranks"]) for row in _document("few_shot")["meta-dataset"]}
 
 
 def row_of(model: str) -> str | None:
     """The name of a model's row in the Meta-Dataset table, if it has one."""
-    return next(
-        (row["name"] for row in _document("few_shot")["meta-dataset"] if row.get("model") == model), None
-    )
-
-
-@dataclass(frozen=True)
-class AblationRow:
-    """A row as the paper names it, and its cells by data set."""
-
-    name: str
-    cells: dict[str, FewShotFigure]
+    return next((row.name for row in paper_rows("meta-dataset") if row.model == model), None)
 
 
 @cache
-def ablation_rows(which: str) -> dict[str, AblationRow]:
-    """The rows of one ablation by what they are called here; none where the paper has a figure only."""
+def ablation_rows(which: str) -> dict[str, dict[str, FewShotFigure]]:
+    """The cells of one ablation by row, as it is called here, and data set; none where the paper has a figure only."""
     document = _document("ablations")
     rows = {}
     for row in document.get(which, []):
         label = row.get("label", document["labels"][which])
-        cells = {
-            data_set: FewShotFigure(cell[0], cell[1], label)
-            for data_set, cell in row.items()
-            if data_set not in _ABOUT_ROWS
-        }
-        rows[row["row"]] = AblationRow(row["name"], cells)
+        cells = {name: cell for name, cell in row.items() if name not in _ABOUT_ROWS}
+        rows[row["row"]] = {name: FewShotFigure(cell[0], cell[1], label) for name, cell in cells.items()}
     return rows
 
 
 def ablation_figure(data_set: str, shape: str, variant: str, metric: str) -> FewShotFigure | None:
     """The paper's cell for a data set, a shape of tasks and a variant, or else a metric of Simple CNAPS, if any."""
     which = "metric" if variant == "plain" else "gmm" if variant.startswith("gmm") else "transduction"
-    row = ablation_rows(which).get(metric if variant == "plain" else variant)
-    return row.cells.get(data_set) if row is not None and shape == "variable" else None
+    row = ablation_rows(which).get(metric if variant == "plain" else variant, {})
+    return row.get(data_set) if shape == "variable" else None

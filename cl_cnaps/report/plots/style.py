@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap, to_hex
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patheffects import withStroke
 
 from cl_cnaps.data.atomic import write_bytes
+from cl_cnaps.errors import BadInputError
 from cl_cnaps.metrics.intervals import Array
 from cl_cnaps.names import STRATEGIES
 
@@ -29,7 +32,7 @@ GRID = "#d9d9d9"
 DASHED = (0, (5, 3))
 FORMATS = ("png", "svg")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)))
+DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 # The colours of Okabe and Ito in an order that alternates light and dark, so that neighbours differ in
 # grey print as well. Their yellow is left out, which white paper swallows.
@@ -121,7 +124,13 @@ def open_axes(axes: Axes, grid: Literal["x", "y", "both"] = "y") -> None:
 
 
 def band_line(
-    axes: Axes, x: Sequence[float], mean: Array, half: Array | None, *, band: float = 0.13, **look: Any
+    axes: Axes,
+    x: Sequence[float] | Array,
+    mean: Array,
+    half: Array | None,
+    *,
+    band: float = 0.13,
+    **look: Any,
 ) -> None:
     """A line of accuracies in per cent with the band of their intervals."""
     if half is not None:
@@ -130,17 +139,43 @@ def band_line(
     axes.plot(x, mean, **({"linewidth": 1.6} | look))
 
 
-def line_legend(figure: Figure, title: str) -> None:
-    """A legend of lines, outside on the right."""
-    figure.legend(
-        loc="outside right center",
-        frameon=False,
-        fontsize=SMALL_SIZE,
-        title=title,
-        title_fontsize=SMALL_SIZE,
-        alignment="left",
-        handlelength=3.0,
-    )
+def line_look(number: int, colours: Sequence[str] = OKABE_ITO) -> dict[str, Any]:
+    """Colour, dash and marker of line `number`: colours repeat with another dash."""
+    return {
+        "color": colours[number % len(colours)],
+        "linestyle": DASHES[number // len(colours) % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }
+
+
+def add_legend(
+    figure: Figure, side: Literal["right center", "lower center"] = "right center", **more: Any
+) -> None:
+    """Add a legend outside of the axes; without `handles` and `labels`, of all that has a label."""
+    where: Any = f"outside {side}"
+    shared: dict[str, Any] = {"frameon": False, "fontsize": SMALL_SIZE, "title_fontsize": SMALL_SIZE}
+    figure.legend(loc=where, **({"alignment": "left", "handlelength": 3.0} | shared | more))
+
+
+def heat_map(
+    axes: Axes,
+    values: Array,
+    limits: tuple[float, float],
+    form: str,
+    *,
+    written: Any = True,
+    size: float = SMALL_SIZE,
+) -> AxesImage:
+    """Draw a matrix in colours between two limits; cells that are `written` have their number, if it has a format."""
+    scale, (low, high) = matplotlib.colormaps["viridis"], limits
+    image = axes.imshow(values, cmap=scale, vmin=low, vmax=high, interpolation="nearest")
+    for row, column in np.argwhere(~np.isnan(values) & written).tolist() if form else ():
+        value = float(values[row, column])
+        look: dict[str, Any] = {"fontsize": size, "color": ink_on(scale((value - low) / (high - low)))}
+        axes.text(column, row, format(value, form), ha="center", va="center", **look)
+    axes.tick_params(length=0, labelsize=SMALL_SIZE)
+    axes.spines[:].set_visible(False)
+    return image
 
 
 def step_ticks(n_tasks: int) -> list[int]:
@@ -149,15 +184,22 @@ def step_ticks(n_tasks: int) -> list[int]:
     return list(every) if n_tasks <= 12 else [1, *(round(n_tasks * i / 5) for i in every[:5])]
 
 
-def save(figure: Figure, folder: Path, stem: str, formats: Sequence[str]) -> list[Path]:
-    """Write `<folder>/<stem>.<format>` for every format, each in one step; equal figures give equal bytes."""
-    paths = []
+def draw(figures: Iterable[tuple[str, Figure]], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write `<folder>/<name>.<format>` for every figure and format, each in one step; equal figures give equal bytes.
+
+    An iterator makes its figures here, with the settings of charts.
+    """
     for extension in formats:
-        content = io.BytesIO()
-        figure.savefig(content, format=extension, dpi=DPI, metadata=_METADATA[extension])
-        path = folder / f"{stem}.{extension}"
-        write_bytes(path, content.getvalue())
-        paths.append(path)
+        if extension not in FORMATS:
+            raise BadInputError(f"unknown format {extension!r}; known: {', '.join(FORMATS)}")
+    paths = []
+    with chart_settings():
+        for name, figure in figures:
+            for extension in formats:
+                content = io.BytesIO()
+                figure.savefig(content, format=extension, dpi=DPI, metadata=_METADATA[extension])
+                paths.append(folder / f"{name}.{extension}")
+                write_bytes(paths[-1], content.getvalue())
     return paths
 
 

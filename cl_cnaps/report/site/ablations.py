@@ -10,8 +10,9 @@ from typing import Any
 from cl_cnaps.names import ABLATIONS
 from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.few_shot import data_set_notes
+from cl_cnaps.report.findings import ablation_sentence
 from cl_cnaps.report.labels import adaptation_words, count
-from cl_cnaps.report.plots.ablation import draw_ablations, figures_of
+from cl_cnaps.report.plots import style
 from cl_cnaps.report.plots.style import OKABE_ITO
 from cl_cnaps.report.site.coverage import coverage
 from cl_cnaps.report.site.gather import Gathered, Page
@@ -44,6 +45,8 @@ class Shown:
     on: str
     """Its data sets, where several records change the same."""
     setting: str
+    found: str
+    """Which rows are ahead, level and behind, in a sentence."""
     tables: list[Table]
     folded: list[Table]
     """Tables that open on demand: every data set, where a chart and the differences tell the result."""
@@ -99,10 +102,9 @@ def draw_figures(found: Gathered, folder: Path | None) -> None:
         if one.which in _DRAWN_HERE:
             continue
         if folder is not None:
-            draw_ablations([one], folder / "figures" / page_name(one.record), formats=["png"])
+            style.draw(AblationView.figures([one]), folder / "figures" / page_name(one.record), ["png"])
         else:
-            for draw in figures_of(one).values():
-                draw(one)
+            list(AblationView.figures([one]))
 
 
 def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
@@ -122,11 +124,12 @@ def _shown(one: AblationView, table_id: str, *, several: bool) -> Shown:
     folded = (
         [] if ranked is None else [table for table in tables if table in wide or "steps" in table.caption]
     )
-    drawn = () if one.which in _DRAWN_HERE else figures_of(one)
+    drawn = () if one.which in _DRAWN_HERE else one.figure_names
     notes = one.notes(data_sets=False)
     return Shown(
         on=on if several else "",
         setting=" · ".join(filter(None, setting)),
+        found=ablation_sentence(one),
         tables=[table for table in tables if table not in folded],
         folded=folded,
         ranked=ranked,

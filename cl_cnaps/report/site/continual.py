@@ -10,8 +10,7 @@ import pandas as pd
 from cl_cnaps.names import HEADS, PAPER_BENCHMARKS
 from cl_cnaps.report.labels import Named, count, distinct_names, model_name, row_name
 from cl_cnaps.report.paper import paper_figures
-from cl_cnaps.report.plots.bars import shown_steps
-from cl_cnaps.report.plots.panel import Panel, panels_of
+from cl_cnaps.report.plots.panels import Panel, panels_of, shown_steps
 from cl_cnaps.report.plots.style import task_colours
 from cl_cnaps.report.site.coverage import coverage
 from cl_cnaps.report.site.gather import Gathered, Page
@@ -77,11 +76,11 @@ def _charted(views: Sequence[StreamView]) -> list[tuple[StreamView, str]]:
 
 
 def _panels(view: StreamView, name: str) -> list[dict[str, Any]]:
-    heads = sorted(panels_of(view), key=lambda panel: _place(HEADS, panel.summary["head"]))
+    heads = sorted(panels_of(view), key=lambda panel: _rank(HEADS, panel.row["head"]))
     return [_panel(panel, name, view.href) for panel in heads]
 
 
-def _place(order: Sequence[str], value: str) -> int:
+def _rank(order: Sequence[str], value: str) -> int:
     return order.index(value) if value in order else len(order)
 
 
@@ -89,14 +88,14 @@ def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
     """One chart, in per cent."""
     mean, half, (by_step, _) = panel.mean(), panel.half_intervals(), panel.by_step()
     return {
-        "benchmark": panel.summary["benchmark"],
+        "benchmark": panel.row["benchmark"],
         "model": name,
-        "encoding": panel.summary["encoding"],
-        "head": panel.summary["head"],
+        "encoding": panel.row["encoding"],
+        "head": panel.row["head"],
         "title": panel.title,
         "outcome": panel.outcome,
         "setting": " · ".join(filter(None, panel.circumstances)),
-        "tasks": list(panel.task_names),
+        "tasks": list(panel.view.task_names),
         "colours": task_colours(panel.n_tasks),
         "steps": [
             {
@@ -107,7 +106,7 @@ def _panel(panel: Panel, name: str, link: str) -> dict[str, Any]:
             }
             for step in shown_steps(panel.n_tasks)
         ],
-        "paper": None if panel.paper is None else {"mean": panel.paper["mean"]},
+        "paper": None if panel.row["paper"] is None else {"mean": panel.row["paper"]["mean"]},
         "href": link,
     }
 

@@ -75,7 +75,9 @@ def _write(found: Gathered, folder: Path) -> None:
             (folder / "assets" / asset.name).write_bytes(asset.read_bytes())
     draw_figures(found, folder)
     for page, text in found.rendered.items() or ((one.path, render(one)) for one in _pages(found)):
-        (folder / page).write_text(text, encoding="utf-8")
+        (folder / page).write_text(
+            text, encoding="utf-8", errors="backslashreplace"
+        )  # of paths, not all UTF-8
     for record in found.records.values():
         raw = folder / "records" / page_name(record)
         raw.mkdir()

@@ -11,16 +11,14 @@ from reference import closed_form as reference
 from sklearn.covariance import oas
 from sklearn.kernel_approximation import RBFSampler
 
-from cl_cnaps.continual.baselines import BASELINES
+from cl_cnaps.continual.baselines import BASELINES, closed_form
 from cl_cnaps.continual.baselines.closed_form import GAMMAS, ClosedFormClassifier, ProbeClassifier
 from cl_cnaps.continual.baselines.feature_maps import draw_map, scale_gamma
 from cl_cnaps.continual.baselines.heads import (
     Moments,
+    best_shrinkage,
     best_strength,
     oas_shrinkage,
-    ridge_path,
-    ridge_weights,
-    squared_error,
 )
 from cl_cnaps.continual.baselines.settings import (
     ClosedFormSettings,
@@ -78,7 +76,7 @@ def test_ridge_is_its_formula_and_acils_recursion(n, strength):
 
 
 @pytest.mark.parametrize("n", [6, 10, 90])
-@pytest.mark.parametrize("shrinkage", ["oas", "identity"])
+@pytest.mark.parametrize("shrinkage", ["oas", "identity", 0.3, 1])
 def test_discriminant_is_lda_updated_image_by_image(n, shrinkage):
     given_batches = batches(n)
     found = learned(given_batches, DiscriminantHead(shrinkage=shrinkage))
@@ -132,34 +130,66 @@ def test_neither_batches_nor_the_order_of_classes_change_an_order_free_method(he
     torch.testing.assert_close(one, other, rtol=0, atol=1e-3 * float(one.abs().max()))
 
 
-@pytest.mark.parametrize("n", [10, 90])
-def test_one_eigendecomposition_serves_all_strengths(n):
-    vectors, columns = together(batches(n))
-    moments = Moments(WIDTH)
-    moments.add(torch.as_tensor(vectors).float(), torch.as_tensor(columns))
-    assert (moments.gram_MM is None) == (n < WIDTH)
-    strengths = (1e-2, 1.0, 1e2)
-    for strength, weights in zip(strengths, ridge_path(moments, strengths), strict=True):
-        torch.testing.assert_close(weights, ridge_weights(moments, strength))
-        misses = vectors @ weights.numpy() - reference.one_hot(columns, 4)
-        assert squared_error(moments, weights) == pytest.approx((misses**2).sum())
+def rows(vectors, columns):
+    return torch.as_tensor(vectors).float(), torch.as_tensor(columns)
 
 
-def test_the_strength_is_that_of_the_least_error_on_held_out_images_and_needs_two():
+def test_the_shrinkage_is_that_of_the_largest_held_out_likelihood_over_known_classes():
     train, held_out = batches(60, seed=1, parts=1)[0], batches(30, seed=1, parts=1)[0]
-    moments = []
-    for vectors, columns in (train, held_out):
-        moments.append(Moments(WIDTH))
-        moments[-1].add(torch.as_tensor(vectors).float(), torch.as_tensor(columns))
+    seen = train[1] < 3
+    moments = Moments(WIDTH)
+    moments.add(*rows(train[0][seen], train[1][seen]))
+    shrinkages = (0.01, 0.2, 0.9)
+    kept = held_out[1] < 3
+    errors = []
+    for shrinkage in shrinkages:
+        batch = [(train[0][seen], train[1][seen])]
+        scores = reference.discriminant_scores(batch, 3, shrinkage, held_out[0][kept])
+        likelihoods = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        errors.append(-likelihoods[np.arange(kept.sum()), held_out[1][kept]].sum())
+    best, error = best_shrinkage(moments, *rows(*held_out), shrinkages)
+    assert best == shrinkages[int(np.argmin(errors))]
+    assert error == pytest.approx(min(errors), rel=1e-5)
+    assert (
+        learned([(np.ones((1, WIDTH)), np.array([0]))], DiscriminantHead(shrinkage="held-out")).shrinkage == 1
+    )
+
+
+def test_few_images_of_round_classes_are_shrunk_more_than_many_of_long_ones():
+    chosen = []
+    for n, scales in ((24, np.ones(WIDTH)), (600, np.logspace(-2, 2, WIDTH))):
+        rng = np.random.default_rng(n)
+        columns = np.arange(n) % 4
+        vectors = (rng.normal(size=(n, WIDTH)) + rng.normal(size=(4, WIDTH))[columns]) * scales
+        given = [(vectors[: n // 2], columns[: n // 2]), (vectors[n // 2 :], columns[n // 2 :])]
+        chosen.append(learned(given, DiscriminantHead(shrinkage="held-out")).shrinkage)
+    assert chosen[0] >= 0.3
+    assert chosen[1] <= 0.01
+
+
+@pytest.mark.parametrize("n", [10, WIDTH, 60])
+def test_the_strength_is_that_of_the_least_error_on_held_out_images_and_needs_two(n):
+    train, held_out = batches(n, seed=1, parts=1)[0], batches(30, seed=1, parts=1)[0]
+    moments = Moments(WIDTH)
+    moments.add(*rows(*train))
+    assert (moments.gram_MM is None) == (n <= WIDTH)
     strengths = (1e-4, 1.0, 1e4)
     errors = [
         ((held_out[0] @ reference.ridge(*train, 4, strength) - reference.one_hot(held_out[1], 4)) ** 2).sum()
         for strength in strengths
     ]
-    best, error = best_strength(*moments, strengths)
+    best, error = best_strength(moments, *rows(*held_out), strengths)
     assert best == strengths[int(np.argmin(errors))]
     assert error == pytest.approx(min(errors), rel=1e-6)
     assert learned([(np.ones((1, WIDTH)), np.array([0]))], RidgeHead()).strength == 1.0
+
+
+@pytest.mark.parametrize(("map_", "tried"), [(None, 60), (ReluMap(width=20), 16)])
+def test_a_strength_is_chosen_on_all_images_unless_vectors_are_wide(map_, tried, monkeypatch):
+    monkeypatch.setattr(closed_form, "MOST_TRIED", 16)
+    split = learned(batches(60), RidgeHead(), map_)._split
+    assert split.train.n + len(split.labels_H) == tried
+    assert len(split.labels_H) == pytest.approx(tried / 5, abs=1)
 
 
 def test_the_authors_rule_looks_at_the_last_task_alone():
@@ -232,7 +262,7 @@ def test_the_probe_separates_classes_and_scores_only_those_seen():
         ),
         (lambda: ReluMap(width=0), "width must be at least 1"),
         (lambda: FourierMap(gamma=-1.0), "gamma must be above 0"),
-        (lambda: DiscriminantHead(shrinkage="none"), "shrinkage must be one of"),
+        (lambda: DiscriminantHead(shrinkage="none"), "shrinkage must be above 0"),
         (lambda: ClosedFormSettings(map="relu"), "map must be IdentityMap"),
         (lambda: Moments(3).add(torch.zeros(2, 4), torch.zeros(2)), r"need vectors 2 x 3, got \(2, 4\)"),
     ],

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cl_cnaps.continual.baselines.learner import quiet_avalanche
+from cl_cnaps.continual.batches import quiet_avalanche
 
 with quiet_avalanche():
     from cl_cnaps.continual.baselines.penalties import RiemannianWalk, SynapticIntelligence, snapshot

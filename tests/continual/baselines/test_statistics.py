@@ -42,6 +42,22 @@ def test_ncm_weighs_a_class_seen_again_by_its_counts(make_stream, features):
     assert torch.allclose(learner.classifier.class_means[1], features(both).mean(dim=0), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["fecam", "ncm", "slda", "lda", "ridge"])
+def test_scores_are_kept_only_while_they_hold(name, make_stream, features):
+    stream = make_stream(((0, 1), (1, 2), (3, 0)))
+    asked = make_baseline(name, stream, on="features", features=features, seed=0, device=CPU)
+    for step in range(3):
+        asked.learn(step)
+        for head in ("multi", "single"):
+            for task in range(step + 1):
+                asked.predict(task, head)
+    fresh = learned(name, stream, features)
+    for head in ("single", "multi"):
+        for task in range(3):
+            for one, other in zip(asked._answer(task, head), fresh._answer(task, head), strict=True):
+                assert torch.equal(one, other)
+
+
 def test_pixel_ncm_is_nearest_mean_of_pixels(make_stream):
     stream = make_stream()
     learner = learned("pixel-ncm", stream, None)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from cl_cnaps.continual.baselines.learner import quiet_avalanche
+from cl_cnaps.continual.batches import quiet_avalanche
 
 with quiet_avalanche():
     from cl_cnaps.continual.baselines.methods import MeanField

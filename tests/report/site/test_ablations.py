@@ -42,15 +42,15 @@ def test_of_refinement_the_papers_rows_and_the_grid_are_apart(tmp_path: Path) ->
     one = shown(tmp_path)
     table, grid = one.folded
     here = [row.cells[0].text for row in table.rows if row.kind == "here"]
-    assert here == ["Simple CNAPS", "No Refinements", "No Min/Max", "Min 2 Max 4"]
+    assert here == ["Simple CNAPS", "No Refinements", "No Min/Max", "Min 2 Max 4, raw", "Min 2 Max 4"]
     assert [column.title for column in grid.columns] == ["", *map(str, GRID_MAX)]
     assert [row.cells[0].text for row in grid.rows] == list(map(str, GRID_MIN))
-    assert [cell.text for cell in grid.rows[0].cells[1:]] == [f"{53 + n}.0" for n in range(len(GRID_MAX))]
+    assert [cell.text for cell in grid.rows[0].cells[1:]] == [f"{54 + n}.0" for n in range(len(GRID_MAX))]
     assert [cell.text for cell in grid.rows[4].cells[1:4]] == [ABSENT] * 3  # least above most
     assert one.ranked is table
     assert one.notes[0] == (
         "Weights: weights of simple (Simple CNAPS); weights of transductive "
-        "(No Refinements, No Min/Max, the other cells of the grid, Min 2 Max 4)."
+        "(No Refinements, No Min/Max, Min 2 Max 4, raw, the other cells of the grid, Min 2 Max 4)."
     )
 
 
