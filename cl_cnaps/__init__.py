@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cl_cnaps import torchvision_import
+from cl_cnaps import before_import
 from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ __all__ = [
     "set_up_torch",
 ]
 
-torchvision_import.install()
+before_import.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""torchvision beside any PyTorch: its missing operators are declared when, and only when, they are missing.
+"""What happens before libraries are imported: torchvision's missing operators, Avalanche's settings.
 
 Each case is a process of its own, since an operator that is declared stays declared.
 """
@@ -44,7 +44,7 @@ sys.path.insert(0, sys.argv[1])
 before = list(sys.meta_path)
 {guard}
 import decimal, torchvision, torch
-assert sys.meta_path == before
+assert [finder for finder in sys.meta_path if getattr(finder, "library", "") != "avalanche"] == before
 print(sorted(name for name in ("nms", "qnms") if hasattr(torch.ops.torchvision, name)))
 """
 
@@ -59,9 +59,9 @@ def test_an_extension_that_cannot_be_loaded_is_declared_and_the_guard_steps_asid
 
 def test_an_extension_that_is_not_there_is_declared_and_the_guard_is_armed_once(tmp_path: Path) -> None:
     guard = (
-        "from cl_cnaps import torchvision_import\n"
-        "torchvision_import.install()\n"
-        "assert len(sys.meta_path) == len(before) + 1"
+        "from cl_cnaps import before_import\n"
+        "before_import.install()\n"
+        "assert len(sys.meta_path) == len(before) + 2"
     )
     assert run(IMPORT.format(guard=guard), fake_torchvision(tmp_path, extension=None)) == "['nms', 'qnms']"
 
@@ -125,7 +125,7 @@ def test_after_torchvision_it_does_nothing() -> None:
         sys.modules["torchvision"] = types.ModuleType("torchvision")
         before = list(sys.meta_path)
         import cl_cnaps
-        assert sys.meta_path == before
+        assert [finder for finder in sys.meta_path if getattr(finder, "library", "") != "avalanche"] == before
         assert "torch" not in sys.modules
     """)
 
@@ -144,3 +144,20 @@ def test_without_torchvision_nothing_breaks() -> None:
         assert "torch" not in sys.modules
         from cl_cnaps.errors import ClCnapsError
     """)
+
+
+def test_avalanche_never_reads_settings_that_another_process_is_writing(tmp_path: Path) -> None:
+    """An empty file is what Avalanche's own first import leaves for a moment."""
+    settings = tmp_path / ".avalanche" / "config.json"
+    settings.parent.mkdir()
+    settings.write_text("")
+    script = f"""
+        import os
+        os.environ["HOME"] = {str(tmp_path)!r}
+        import cl_cnaps
+        from avalanche.benchmarks.datasets.dataset_utils import default_dataset_location
+        print(default_dataset_location("mnist"))
+    """
+    assert run(script) == str(settings.parent / "data" / "mnist")
+    settings.write_text('{"dataset_location": "elsewhere"}')
+    assert run(script) == "elsewhere/mnist"
