@@ -38,6 +38,12 @@ def weights_root() -> Path:
     return user_path(chosen) if chosen else _home("XDG_DATA_HOME", ".local/share") / "weights"
 
 
+def specs_root() -> Path | None:
+    """Return the folder of official Meta-Dataset specifications, if `$CL_CNAPS_SPECS` names one."""
+    chosen = os.environ.get("CL_CNAPS_SPECS")
+    return user_path(chosen) if chosen else None
+
+
 def user_path(text: str) -> Path:
     """Return a path that a user typed, `~` resolved; an empty one, as of an unset variable, is refused."""
     if not text.strip():

@@ -31,6 +31,7 @@ def shared_data() -> Path:
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the folders of the person who runs it."""
     monkeypatch.setenv("CL_CNAPS_WEIGHTS", str(tmp_path / "own-weights"))
+    monkeypatch.delenv("CL_CNAPS_SPECS", raising=False)
 
 
 @pytest.fixture(autouse=True)

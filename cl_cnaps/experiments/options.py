@@ -186,7 +186,7 @@ class TaskOptions(ModelOptions):
     tasks: int = number("Tasks of each data set.", default=600)
     specs: Path | None = option(
         "Folder of official Meta-Dataset specifications (NAME_dataset_spec.json), for which classes are for testing; "
-        "not for mini- and tiered-imagenet, which have test splits.",
+        "not for mini- and tiered-imagenet, which have test splits. Else $CL_CNAPS_SPECS, if it is set.",
         type=Path,
     )
 

@@ -22,7 +22,7 @@ from cl_cnaps.episodes import (
 )
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, evaluation_set
-from cl_cnaps.paths import data_root
+from cl_cnaps.paths import data_root, specs_root
 
 Domain = Literal["in", "out"]
 
@@ -258,8 +258,10 @@ def plan(
     """Open the data sets of a target: `meta-dataset`, or any name that `open_source` knows.
 
     `only` names some of the data sets of Meta-Dataset, to leave out the others. With `download`, a single source that
-    is not there is fetched; with `features`, it may be a source of features.
+    is not there is fetched; with `features`, it may be a source of features. Without `specs`, those of `specs_root`.
     """
+    if specs is None and takes_specs(target):
+        specs = specs_root()
     if target == META_DATASET:
         if unknown := [name for name in only if column(name) is None]:
             raise BadInputError(

@@ -21,6 +21,7 @@ from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
 from cl_cnaps.episodes.spec import ClassTable
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.paths import specs_root
 from cl_cnaps.training.recipe import SourcePart
 
 Pieces = dict[str, tuple[Piece, ...]]
@@ -148,6 +149,7 @@ def _spec_file(source: CountedSource, specs: Path | None) -> Path:
         return source.path / SPEC_FILE
     known = known_set(source.name)
     wanted = known.spec if known is not None and known.spec is not None else source.name
+    specs = specs or specs_root()
     if specs is None:
         raise MissingDataError(
             f"the recipe splits {source.name} by its official specification: give --specs FOLDER with "

@@ -46,6 +46,16 @@ def test_a_specification_decides_test_classes(textures: Path, tmp_path: Path) ->
     assert "without a specification" in everything.chosen
 
 
+def test_the_folder_of_specifications_may_be_an_environment_variable(
+    textures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = specs_of(tmp_path / "specs", "dtd", [f"t{i}" for i in range(9)], 3)
+    assert not plan("dtd", task_shapes("dtd")).sets[0].tasks_of.by_specification
+    monkeypatch.setenv("CL_CNAPS_SPECS", str(specs))
+    for target in ("dtd", "meta-dataset"):
+        assert plan(target, task_shapes(target)).sets[0].tasks_of.by_specification
+
+
 def test_records_and_folders_give_the_same_tasks(textures: Path, tmp_path: Path) -> None:
     specs = specs_of(tmp_path / "specs", "dtd", [f"t{i}" for i in range(9)] + ["not there"], 2)
     source = open_source("dtd")
