@@ -78,7 +78,7 @@ workers = click.option(
 recipes_specs = click.option(
     "--specs",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
-    help="Folder of Meta-Dataset's NAME_dataset_spec.json, for recipes that split classes by them. Else $CL_CNAPS_SPECS.",
+    help="Folder of Meta-Dataset's NAME_dataset_spec.json, by which recipes split classes. Else $CL_CNAPS_SPECS.",
 )
 
 
