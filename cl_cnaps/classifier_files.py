@@ -116,8 +116,8 @@ def _network(
         weights = next((str(file.path) for file in list_weights() if file.digest == digest), None)
         if weights is None:
             raise MissingDataError(
-                f"{path.name} needs the weights {about['weights']}, which are not here: give their file as weights, or "
-                "put it into the folder that `cl-cnaps weights list` names"
+                f"{path.name} needs the weights {about['weights']}, which are not here: give their file "
+                "(--weights FILE, in Python weights=), or put it into the folder that `cl-cnaps weights list` names"
             )
     elif digest is not None and describe(Path(str(weights))).digest != digest:
         raise ClCnapsError(f"{path.name} needs the weights {about['weights']}, and {weights} are others")

@@ -15,10 +15,11 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.display import echo, footer
-from cl_cnaps.errors import BadInputError, escaped
+from cl_cnaps.errors import BadInputError, ClCnapsError, escaped
 from cl_cnaps.names import COVARIANCES
 
 if TYPE_CHECKING:
+    from cl_cnaps.image_inputs import Picture
     from cl_cnaps.predictions import Prediction
 
 
@@ -93,7 +94,9 @@ def learn(
         width = max(map(len, counts))
         for label, count in counts.items():
             echo(f"{label:{width}}  {count:,} image{'s' * (count != 1)}")
-        echo(f"\nUse it with: cl-cnaps predict {out} FOLDER")
+        weights = chosen["weights"]
+        with_weights = f" --weights {weights}" if weights and Path(weights).is_file() else ""
+        echo(f"\nUse it with: cl-cnaps predict {out} FOLDER{with_weights}")
         footer([("written", out)])
 
 
@@ -140,7 +143,8 @@ def predict(
 ) -> None:
     """Predict IMAGES, a folder, a zip or files, with a CLASSIFIER that `learn` wrote.
 
-    A table shows the answers, a contact sheet the images with them, the least certain first.
+    A table shows the answers, a contact sheet the images with them, the least certain first. Files that cannot be read
+    are named at the end, with exit code 1; the others are answered.
     """
     from cl_cnaps.classifier import FewShotClassifier
     from cl_cnaps.data.atomic import make_folder, write_text
@@ -152,8 +156,8 @@ def predict(
     options.writable(out)
     inputs: Any = images[0] if len(images) == 1 else list(images)
     learned = FewShotClassifier.load(classifier, weights=weights, device=device)
-    found = pictures(inputs)
-    answers = learned.predictions(inputs, unknown=unknown)
+    found, unreadable = _readable(pictures(inputs))
+    answers = learned.predictions(found, unknown=unknown)
     moves = [] if move_into is None else _moves(inputs, answers, move_into)
     table = _as_csv(answers, learned.classes_.tolist())
     make_folder(out)
@@ -173,6 +177,24 @@ def predict(
         if move_into is not None:
             echo(f"Moved: {len(moves):,} files into {move_into}")
         footer([("answers", written[0]), ("images", written[1])])
+    if unreadable:
+        more = f", and {len(unreadable) - 1:,} more" if len(unreadable) > 1 else ""
+        raise BadInputError(f"{unreadable[0]}{more}: no answer for what cannot be read")
+
+
+def _readable(found: Sequence[Picture]) -> tuple[list[Picture], list[str]]:
+    """Return the images that can be read, and what is wrong with each of the others; one at least must be."""
+    good, bad = [], []
+    for picture in found:
+        try:
+            picture.read()
+        except ClCnapsError as error:
+            bad.append(str(error))
+        else:
+            good.append(picture)
+    if bad and not good:
+        raise BadInputError(bad[0])
+    return good, bad
 
 
 def _facts(answer: Prediction) -> dict[str, Any]:

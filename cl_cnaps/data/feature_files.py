@@ -209,11 +209,12 @@ def write_features(path: Path, table: FeatureTable) -> None:
                     metadata=np.array(json.dumps(metadata)),
                 )
         else:
-            from safetensors.numpy import save_file
+            from safetensors.numpy import save
 
             arrays = {"features": table.features_ND, "labels": table.labels_N, "splits": table.splits_N}
             texts = {"class_names": table.class_names, "split_names": table.split_names, "metadata": metadata}
-            save_file(arrays, partial, {key: json.dumps(value) for key, value in texts.items()})
+            # `save_file` of safetensors makes a file that nobody else may read
+            partial.write_bytes(save(arrays, {key: json.dumps(value) for key, value in texts.items()}))
 
 
 def check_suffix(path: Path) -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from cl_cnaps import FewShotClassifier
 from cl_cnaps.commands.main import main
+from cl_cnaps.models.weights import shipped_root
 
 SMALL = ("--image-size", "48", "--device", "cpu")
 
@@ -59,6 +60,26 @@ def test_the_same_as_json_and_csv(folder: Path, tmp_path: Path) -> None:
         assert (one["image"], one["label"]) == (row["image"], row["label"])
         assert float(row[one["label"]]) == one["probability"] == max(one["probabilities"].values())
     assert run(*words, "--json", "--csv").exit_code == 2
+
+
+def test_files_that_cannot_be_read_are_named_and_the_others_answered(folder: Path, tmp_path: Path) -> None:
+    images = shutil.copytree(folder / "new", tmp_path / "images")
+    (images / "broken.png").write_text("no image")
+    result = run("predict", folder / "pets.safetensors", images, "--out", tmp_path / "out", "--json")
+    assert len(result.stdout.splitlines()) == 6
+    assert result.exit_code == 1
+    assert "broken.png" in result.stderr
+    assert "no answer for what cannot be read" in result.stderr
+    result = run("predict", folder / "pets.safetensors", images / "broken.png", "--out", tmp_path / "none")
+    assert result.exit_code == 1
+    assert not (tmp_path / "none" / "predictions.csv").exists()
+
+
+def test_weights_of_ones_own_are_named_by_what_is_printed(folder: Path, tmp_path: Path) -> None:
+    own = shutil.copy(shipped_root() / "simple-efficientnet-lite0.safetensors", tmp_path / "own.safetensors")
+    words = ("learn", folder / "labelled", "--out", tmp_path / "c.safetensors", "--weights", own, *SMALL)
+    hint = f"Use it with: cl-cnaps predict {tmp_path / 'c.safetensors'} FOLDER --weights {own}"
+    assert hint in run(*words).stdout
 
 
 def test_classes_are_added_without_the_old_images(folder: Path, tmp_path: Path) -> None:

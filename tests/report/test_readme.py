@@ -10,6 +10,7 @@ import pytest
 from cl_cnaps.commands.pages import PARTS, ParsedOptions, differences, planned, recipe_of
 from cl_cnaps.commands.sweep_runs import collected
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.models.networks import PACKAGED_IMAGE_SIZE
 from cl_cnaps.records.record import records_under
 from cl_cnaps.report.generated import filled
 from cl_cnaps.sweeps.recipe import Grid, Options, Recipe, read_sweep_recipe
@@ -65,13 +66,16 @@ def test_every_record_is_a_run_of_a_recipe_with_what_the_list_says() -> None:
 
 
 def test_image_sizes_of_the_tables_are_those_of_their_records() -> None:
-    sizes: dict[bool, set[object]] = {}
-    for record in records_under(ROOT / "results"):
-        if record.verb == "stream" and record.config["image_size"] is not None:
-            sizes.setdefault(record.name.startswith("fscil-"), set()).add(record.config["image_size"])
-    assert sizes == {False: {96}, True: {160}}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "images of 96 pixels (the default has since become [160]" in text
+    """Small networks make images of 28 or 32 pixels themselves."""
+    sizes = {
+        record.config["image_size"]
+        for record in records_under(ROOT / "results")
+        if record.verb == "stream" and record.config.get("baseline_on") != "network"
+    }
+    assert sizes == {PACKAGED_IMAGE_SIZE}
+    for page in ("README.md", "docs/streams.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert f"images of {PACKAGED_IMAGE_SIZE} pixels" in text
 
 
 def without(recipe: Recipe, changes: Options) -> tuple[Grid, ...]:

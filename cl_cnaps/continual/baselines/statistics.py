@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from cl_cnaps.continual.baselines.settings import FecamSettings, NcmSettings, Sl
 from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.one_pass import training_experiences
 from cl_cnaps.errors import BadInputError, ClCnapsError
+
+_log = logging.getLogger(__name__)
 
 
 class ClassifierOnFeatures(nn.Module):
@@ -168,6 +171,22 @@ class FactoredFecam(FeCAMClassifier):  # type: ignore[misc, unused-ignore]
             tukey=settings.tukey, shrink1=settings.shrink_diagonal, shrink2=settings.shrink_off_diagonal
         )
         self.factors: dict[int, Tensor] = {}
+        self.counts: dict[int, int] = {}
+        self._new: dict[int, int] = {}
+
+    def expect(self, labels_N: Tensor) -> None:
+        """Take the labels of the images whose statistics come next."""
+        values, counts = torch.unique(labels_N, return_counts=True)
+        self._new = dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+    def _share(self, label: int) -> float:
+        """Return the share of the new images among all of a class."""
+        return self._new[label] / (self._new[label] + self.counts.get(label, 0))
+
+    def update_class_means_dict(self, class_means_dict: dict[int, Tensor], momentum: float = 0.5) -> None:  # noqa: ARG002
+        """Take in class means; those of a class seen again are averaged by the numbers of its images."""
+        for label, mean in class_means_dict.items():
+            super().update_class_means_dict({label: mean}, self._share(label))
 
     def _shrink_cov(self, cov: Tensor) -> Tensor:
         # Avalanche takes the mean of the off-diagonal entries that are not zero. Over all of them the result is
@@ -179,13 +198,14 @@ class FactoredFecam(FeCAMClassifier):  # type: ignore[misc, unused-ignore]
         added: Tensor = self.shrink1 * diagonal_mean * identity + self.shrink2 * off_mean * (1 - identity)
         return cov + added
 
-    def update_class_cov_dict(self, class_cov_dict: dict[int, Tensor], momentum: float = 0.5) -> None:
-        """Factor the covariances; a class seen again is averaged with its earlier covariance, as in Avalanche."""
+    def update_class_cov_dict(self, class_cov_dict: dict[int, Tensor], momentum: float = 0.5) -> None:  # noqa: ARG002
+        """Factor the covariances; those of a class seen again are averaged by the numbers of its images."""
         for label, covariance in class_cov_dict.items():
             merged = covariance.double()
             if label in self.factors:
-                before = self.factors[label].double()
-                merged = momentum * merged + (1 - momentum) * before @ before.T
+                before, share = self.factors[label].double(), self._share(label)
+                merged = share * merged + (1 - share) * before @ before.T
+            self.counts[label] = self.counts.get(label, 0) + self._new[label]
             # Centred features leave one direction without variance, which Avalanche's pseudo-inverse drops. No
             # query has a part in it either, so this much on a diagonal of ones has the same effect.
             ridge = 1e-6 * torch.eye(len(merged), dtype=merged.dtype, device=merged.device)
@@ -215,7 +235,6 @@ class FecamLearner(PerClassLearner):
     ) -> None:
         super().__init__(name, inputs, seed, device)
         self._experiences = training_experiences(inputs.support, inputs.labels)
-        self._settings = settings
         self.classifier = FactoredFecam(settings)
         self._strategy = StatisticsStrategy(
             classifier=self.classifier, device=device, plugins=[CurrentDataFeCAMUpdate()]
@@ -227,7 +246,13 @@ class FecamLearner(PerClassLearner):
         return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
     def _learn(self, step: int) -> None:
+        if step == 0 and self.classifier.tukey and bool((self.inputs.support[0] < 0).any()):
+            _log.warning(
+                "fecam: features below zero have no square root; they are used as they are (tukey=False)"
+            )
+            self.classifier.tukey = False
         self._check(step)
+        self.classifier.expect(self.inputs.labels[step])
         self._strategy.train(self._experiences[step], eval_streams=[])
         self.classifier.eval()
 
@@ -252,8 +277,8 @@ class FecamLearner(PerClassLearner):
                 )
 
     def _check_sign(self, features: Tensor) -> None:
-        if self._settings.tukey and bool((features < 0).any()):
+        if self.classifier.tukey and bool((features < 0).any()):
             raise BadInputError(
-                f"fecam takes the square root of the features and found {float(features.min()):g};"
-                " set tukey=False for a backbone whose features can be negative"
+                f"fecam takes the square root of the features, which were not negative in the first task, and found "
+                f"{float(features.min()):g}; tukey=False uses them as they are"
             )

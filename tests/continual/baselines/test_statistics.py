@@ -124,15 +124,41 @@ def test_fecam_distances_are_those_of_avalanche(make_stream, features):
     assert torch.allclose(found, expected, rtol=1e-3)
 
 
-def test_fecam_refuses_negative_features_unless_told(make_stream, features):
+def test_fecam_takes_no_roots_where_the_first_task_has_negative_features(make_stream, features, caplog):
     stream = make_stream()
 
     def centred(images):
         return F.layer_norm(features(images), (24,))
 
-    with pytest.raises(BadInputError, match=r"square root of the features and found -.*tukey=False"):
-        learned("fecam", stream, centred)
-    assert len(learned("fecam", stream, centred, tukey=False).predict(0, "single")) == 12
+    found = learned("fecam", stream, centred).predict(0, "single")
+    assert "features below zero have no square root" in caplog.text
+    assert torch.equal(found, learned("fecam", stream, centred, tukey=False).predict(0, "single"))
+
+
+def test_fecam_refuses_features_that_become_negative(make_stream, features):
+    stream = make_stream()
+    last = stream.tasks[-1].support_images
+
+    def turned(images):
+        found = features(images)
+        return -found if len(images) == len(last) and torch.equal(images, last) else found
+
+    with pytest.raises(BadInputError, match=r"not negative in the first task, and found -.*; tukey=False"):
+        learned("fecam", stream, turned)
+
+
+def test_fecam_averages_a_class_seen_again_by_counts():
+    from cl_cnaps.continual.baselines.settings import FecamSettings
+    from cl_cnaps.continual.baselines.statistics import FactoredFecam
+
+    classifier = FactoredFecam(FecamSettings())
+    for number, value in ((1, 0.0), (3, 4.0)):
+        classifier.expect(torch.zeros(number, dtype=torch.int64))
+        classifier.update_class_means_dict({0: torch.full((2,), 1 + value)})
+        classifier.update_class_cov_dict({0: torch.eye(2) * (1 + value)})
+    assert torch.allclose(classifier.class_means_dict[0], torch.full((2,), 4.0))
+    factor = classifier.factors[0]
+    assert torch.allclose(factor @ factor.T, 4 * torch.eye(2), atol=1e-4)
 
 
 def test_fecam_says_which_class_has_too_few_images(make_stream, features):
