@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor
 
 from cl_cnaps.data import open_source
-from cl_cnaps.data.folders import IMAGE_SUFFIXES, is_hidden, natural
+from cl_cnaps.data.folders import IMAGE_SUFFIXES, folders_without_images, is_image, natural
 from cl_cnaps.data.source import as_tensor, decode, upright
-from cl_cnaps.data.trees import Tree, open_tree
+from cl_cnaps.data.trees import open_tree
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.paths import read_file
 
@@ -63,8 +63,7 @@ def pixels(images: Iterable[Picture], size: int) -> Tensor:
 
 def _of_tree(path: Path) -> list[Picture]:
     tree = open_tree(path)
-    found = (name for name in tree.names() if name.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(name))
-    names = sorted(found, key=natural)
+    names = sorted(filter(is_image, tree.names()), key=natural)
     if not names:
         raise BadInputError(f"{path} holds no images ({', '.join(IMAGE_SUFFIXES)})")
     return [Picture(name, lambda name=name: decode(tree.read(name), tree.where(name))) for name in names]  # type: ignore[misc]
@@ -159,7 +158,12 @@ def _labelled_folder(folder: Any) -> tuple[list[Picture], np.ndarray]:
             "there are no labels: give y, or a folder or zip with one folder of images per class"
         )
     source = open_source(f"folder:{folder}")
-    _check_every_folder_has_images(open_tree(Path(folder).expanduser()))
+    tree = open_tree(Path(folder).expanduser())
+    if bare := folders_without_images(tree):
+        raise BadInputError(
+            f"{tree.where(bare[0])} holds no images ({', '.join(IMAGE_SUFFIXES)}): put some there or take the "
+            "folder away"
+        )
     if len(source.splits) > 1:
         raise BadInputError(
             f"{folder} holds several splits ({', '.join(source.splits)}): give the folder of one of them"
@@ -171,20 +175,3 @@ def _labelled_folder(folder: Any) -> tuple[list[Picture], np.ndarray]:
             found.append(Picture(source.where(split, name, i), lambda n=name, i=i: source.image(split, n, i)))  # type: ignore[misc]
             labels.append(name)
     return found, np.array(labels)
-
-
-def _check_every_folder_has_images(tree: Tree) -> None:
-    """Refuse a folder without a readable image: a class would go missing without a word."""
-    names = [PurePosixPath(name) for name in tree.names() if not is_hidden(name)]
-    with_images = {name.parent for name in names if name.name.lower().endswith(IMAGE_SUFFIXES)}
-    folders = {name.parent for name in names}
-    if tree.path.is_dir():  # where a folder may be empty
-        below = (path.relative_to(tree.path) for path in tree.path.rglob("*") if path.is_dir())
-        folders |= {PurePosixPath(path) for path in below if not is_hidden(path.as_posix())}
-    around = {parent for folder in with_images for parent in (folder, *folder.parents)}
-    bare = sorted(f for f in folders if f not in around and not with_images.intersection(f.parents))
-    if bare:
-        raise BadInputError(
-            f"{tree.where(str(bare[0]))} holds no images ({', '.join(IMAGE_SUFFIXES)}): put some there or take the "
-            "folder away"
-        )

@@ -13,7 +13,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.display import Display, echo, footer, terminal
-from cl_cnaps.errors import escaped
+from cl_cnaps.errors import ClCnapsError, escaped
 
 if TYPE_CHECKING:
     from cl_cnaps.data.source import CountedSource
@@ -140,13 +140,22 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
       cl-cnaps data verify cu_birds --spec cu_birds_dataset_spec.json
     """
     from cl_cnaps.data.conversion import record_splits
+    from cl_cnaps.data.registry import open_source
     from cl_cnaps.data.source import total
     from cl_cnaps.data.spec import read_spec
     from cl_cnaps.data.verify import verify as verify_source
 
     spec = read_spec(spec_file) if spec_file else None
     failed = False
-    for source in _sources(names, features=True):
+    for name in (wanted := _wanted(names)):
+        try:
+            source = open_source(name, features=True)
+        except ClCnapsError as error:
+            if len(wanted) == 1:
+                raise
+            failed = True
+            echo(f"{name}: cannot be opened: {error}", err=True)
+            continue
         start = time.perf_counter()
         with Display(quiet or as_json) as display:
             display.begin(f"opening {source.name}", total(source))
@@ -162,6 +171,7 @@ def verify(names: tuple[str, ...], spec_file: Path | None, quiet: bool, as_json:
             echo(
                 f"{source.name}: {result.images:,} images opened in {seconds:.1f} s, {len(result.bad):,} bad"
             )
+            echo(f"  {source.origin}")
         for problem in result.bad:
             echo(f"  bad: {problem}", err=quiet)
         if not quiet:
@@ -341,15 +351,21 @@ def clean(source: str | None, as_json: bool) -> None:
     )
 
 
-def _sources(names: tuple[str, ...], *, features: bool = False) -> Iterator[CountedSource]:
-    """Open each source in turn; `all` is every one that `data list` shows as there, features too if wanted."""
-    from cl_cnaps.data.registry import listing, open_source
+def _wanted(names: tuple[str, ...]) -> list[str]:
+    """Return the names of sources; `all` is every one that `data list` shows as there."""
+    from cl_cnaps.data.registry import listing
     from cl_cnaps.paths import data_root
 
-    wanted = [row.name for row in listing(data_root()) if row.found] if names == ("all",) else list(names)
-    for name in wanted:
-        source = open_source(name, features=features or names == ("all",))
-        if features or source.feature_width is None:
+    return [row.name for row in listing(data_root()) if row.found] if names == ("all",) else list(names)
+
+
+def _sources(names: tuple[str, ...]) -> Iterator[CountedSource]:
+    """Open each source of images in turn; of `all`, feature files are left out."""
+    from cl_cnaps.data.registry import open_source
+
+    for name in _wanted(names):
+        source = open_source(name, features=names == ("all",))
+        if source.feature_width is None:
             yield source
 
 

@@ -90,6 +90,9 @@ class _Verbs(click.Group):
         except BrokenPipeError:  # `cl-cnaps --help | head`
             _broken_output()
             raise SystemExit(EXIT_PIPE_CLOSED) from None
+        except OSError as error:  # `cl-cnaps --help > /dev/full`
+            _broken_output()
+            raise click.ClickException(f"standard output cannot be written: {error.strerror}") from None
 
     def invoke(self, context: click.Context) -> Any:
         try:

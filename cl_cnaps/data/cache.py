@@ -22,6 +22,7 @@ import google_crc32c
 import numpy as np
 
 from cl_cnaps.data.atomic import partial_file
+from cl_cnaps.errors import escaped
 from cl_cnaps.paths import cache_root
 
 _log = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ def keep_array(path: Path, key: str, array: np.ndarray) -> None:
 
 
 def _discard(path: Path, problem: str) -> None:
-    _log.warning("%s does not fit (%s): it is made again", path, problem)
+    _log.warning("%s", escaped(f"{path} does not fit ({problem}): it is made again"))
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

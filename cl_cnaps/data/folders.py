@@ -111,6 +111,18 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(name)
 
 
+def folders_without_images(tree: Tree) -> list[str]:
+    """Return the folders without an image in them, below them or around them: classes that have gone missing."""
+    names = [PurePosixPath(name) for name in tree.names() if not is_hidden(name)]
+    with_images = {name.parent for name in names if is_image(name.name)}
+    folders = {name.parent for name in names}
+    if tree.path.is_dir():  # where a folder may be empty
+        below = (path.relative_to(tree.path) for path in tree.path.rglob("*") if path.is_dir())
+        folders |= {PurePosixPath(path) for path in below if not is_hidden(path.as_posix())}
+    around = {parent for folder in with_images for parent in (folder, *folder.parents)}
+    return sorted(str(f) for f in folders if f not in around and not with_images.intersection(f.parents))
+
+
 def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
     """How many outer folders all files share without their being a split or a class."""
     shared = 0

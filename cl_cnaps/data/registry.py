@@ -223,7 +223,15 @@ def _open_records(path: Path, name: str | None = None) -> CountedSource:
 
 
 def _from_tree(path: Path, name: str, known: KnownSet | None = None) -> CountedSource:
-    from cl_cnaps.data.folders import BitmapSource, FolderSource, bitmap_files, by_folder, is_hidden, is_image
+    from cl_cnaps.data.folders import (
+        BitmapSource,
+        FolderSource,
+        bitmap_files,
+        by_folder,
+        folders_without_images,
+        is_hidden,
+        is_image,
+    )
     from cl_cnaps.data.trees import open_tree
 
     tree = open_tree(path)
@@ -234,6 +242,8 @@ def _from_tree(path: Path, name: str, known: KnownSet | None = None) -> CountedS
         left_out = (
             f", {len(others):,} files that are no images left out (the first: {others[0]})" if others else ""
         )
+        if known is None and (bare := folders_without_images(tree)):
+            left_out += f", {len(bare):,} folders without images left out (the first: {bare[0]})"
         return FolderSource(name, printable(left_out), tree, table, grey=known is not None and known.grey)
     if bitmap_files(tree):
         return BitmapSource(name, "", tree)

@@ -118,7 +118,7 @@ class ModelOptions:
         metavar="NAME|FILE|none",
         shown="those shipped for the model, if any",
     )
-    image_size: int | None = number("Input side in pixels.", least=16, shown="the backbone's")
+    image_size: int | None = number("Input side in pixels.", least=16, most=4096, shown="the backbone's")
     metric: str | None = option(
         "Distance to the classes (simple): squared Mahalanobis, its root, squared L2, L1, cosine, negative dot "
         "product.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.data import Source
+from cl_cnaps.data.atomic import naming
 from cl_cnaps.data.feature_files import FeatureTable
 from cl_cnaps.data.source import VERSION, CountedSource, total
 from cl_cnaps.episodes import Episode
@@ -116,15 +118,22 @@ class EmbedOnce:
             self._network = model.fold(film)
         size = model.backbone.info.image_size
         images = torch.cat([self.source.images(SPLIT, name, part, size) for name, part in unit.images])
-        table = np.load(self.file, mmap_mode="r+", allow_pickle=False)
-        features = model.embed_folded(images, self._network)
-        table[unit.first_row : unit.first_row + len(images)] = features.cpu().numpy()
+        rows = model.embed_folded(images, self._network).cpu().numpy().astype(np.float32, copy=False)
+        # Written, not mapped: on a full disk a map ends the process, and a write is an error that can be named.
+        with naming(self.file), self.file.open("r+b") as file:
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+            file.seek(unit.first_row * rows.itemsize * rows.shape[1], os.SEEK_CUR)
+            file.write(np.ascontiguousarray(rows).tobytes())
         return len(images)
 
 
 def empty_table(file: Path, rows: int, width: int) -> None:
-    """A file for so many features."""
-    np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(rows, width)).flush()
+    """Make a file for so many features, of which only the header is there."""
+    kind = np.lib.format.dtype_to_descr(np.dtype(np.float32))
+    header = {"descr": kind, "fortran_order": False, "shape": (rows, width)}
+    with naming(file), file.open("wb") as empty:
+        np.lib.format.write_array_header_1_0(empty, header)
 
 
 def read_features(file: Path) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, escaped, foreign
 from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import CnapsModel, make_model
@@ -194,7 +194,7 @@ def list_weights() -> list[WeightFile]:
         try:
             found.append(describe(path))
         except ClCnapsError as error:
-            _log.warning("%s is left out: %s", path, error)
+            _log.warning("%s", escaped(f"{path} is left out: {error}"))
     return found
 
 

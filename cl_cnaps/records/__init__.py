@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cl_cnaps.errors import MissingDataError
 from cl_cnaps.records.record import Record, records_under
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def read_results(folder: str | Path = "results") -> pd.DataFrame:
     """
     import pandas as pd
 
+    if not Path(folder).is_dir():
+        raise MissingDataError(f"{folder} is no folder of records")
     rows = [row for record in records_under(Path(folder)) for row in record_rows(record)]
     frame = pd.json_normalize(rows, max_level=1)
     return frame.astype(object).where(frame.notna(), None)

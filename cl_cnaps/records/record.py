@@ -1,8 +1,9 @@
 """Run records: one folder per finished run, with its configuration, environment, raw numbers and summary.
 
     <out>/<verb>/<name>/<id>/
-        config.json        what was asked for; the id is a digest of it
-        environment.json   versions, hardware, commit, digests of data and weights, seeds, command line
+        config.json        the configuration; the id is a digest of it
+        environment.json   versions, hardware, commit, digests of data and weights, seeds, command line; a digest of the
+                           other files, which is compared when they are read
         <table>.csv        the raw numbers
         summary.json       what is computed from them
         figures/           drawn from them; may be deleted and drawn again
@@ -26,6 +27,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+
 from cl_cnaps.data.atomic import (
     make_folder,
     naming,
@@ -37,7 +40,7 @@ from cl_cnaps.data.atomic import (
     write_text,
 )
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
-from cl_cnaps.paths import read_json
+from cl_cnaps.paths import read_file, read_json
 from cl_cnaps.records.strict_json import canonical, check_plain, dumps, to_plain
 
 _PARTS = ("config", "environment", "summary")
@@ -107,9 +110,19 @@ def record_name(text: str) -> str:
     return name or "unnamed"
 
 
-def journal_path(place: Path) -> Path:
-    """The file that holds the progress of the run whose record will be at `place`."""
-    return place.with_name(f".{place.name}.journal.jsonl")
+def journal_path(folder: Path) -> Path:
+    """The file that holds the progress of the run whose record will be the folder."""
+    return folder.with_name(f".{folder.name}.journal.jsonl")
+
+
+def _files_digest(folder: Path) -> str:
+    """Return the SHA-256 of a record's configuration, tables and summary."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".csv", ".json") and file.name != "environment.json" and file.is_file():
+            content = read_file(file)
+            digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 def write_record(
@@ -122,19 +135,21 @@ def write_record(
     tables: Mapping[str, Iterable[Row]],
     summary: Mapping[str, Any],
 ) -> Record:
-    """Write a whole record and move it into place; a record of the same configuration is replaced by it.
+    """Write a whole record and move it to its name; a record of the same configuration is replaced by it.
 
     Nothing is left behind when writing fails. A process killed in here leaves at most a hidden folder, which the next
     write beside it clears away; a record that was there before stays. The run's journal is removed last.
     """
-    place = record_path(out, verb, name, config)
-    with _in_the_making(place) as making:
+    target = record_path(out, verb, name, config)
+    with _in_the_making(target) as making:
         for table, rows in tables.items():
             _write_table(making / f"{table}.csv", rows)
-        for part, content in zip(_PARTS, (config, environment, summary), strict=True):
+        for part, content in (("config", config), ("summary", summary)):
             write_text(making / f"{part}.json", f"{dumps(content, part, indent=2)}\n")
-    journal_path(place).unlink(missing_ok=True)
-    return read_record(place)
+        about = {**environment, "files_digest": _files_digest(making)}
+        write_text(making / "environment.json", f"{dumps(about, 'environment', indent=2)}\n")
+    journal_path(target).unlink(missing_ok=True)
+    return read_record(target)
 
 
 def put_record(out: Path, verb: str, name: str, files: Mapping[str, bytes]) -> Record:
@@ -146,11 +161,11 @@ def put_record(out: Path, verb: str, name: str, files: Mapping[str, bytes]) -> R
         config = json.loads(files["config.json"])
     except (KeyError, ValueError) as error:
         raise BadInputError(f"a record of {verb} that was sent here has no readable config.json") from error
-    place = record_path(out, verb, name, config)
-    with _in_the_making(place) as making:
+    target = record_path(out, verb, name, config)
+    with _in_the_making(target) as making:
         for file, content in files.items():
             write_bytes(making / file, content)
-    return read_record(place)
+    return read_record(target)
 
 
 def read_record(path: Path) -> Record:
@@ -160,6 +175,7 @@ def read_record(path: Path) -> Record:
         try:
             record = Record(path, *(_read_part(path / f"{part}.json") for part in _PARTS))
             _check_files(path)
+            changed = record.environment.get("files_digest", "") not in ("", _files_digest(path))
         except OSError as error:
             if restore(path) or _version(path) != before:
                 continue
@@ -173,6 +189,8 @@ def read_record(path: Path) -> Record:
             break
     else:
         raise ClCnapsError(f"{path} is replaced all the time by other processes")
+    if changed:
+        raise BadInputError(f"{path} was changed or damaged after it was written: run its command again")
     if not isinstance(record.summary.get("verb", ""), str):
         raise BadInputError(f"{path / 'summary.json'}: verb is {record.summary['verb']!r}, not text")
     rows = record.summary.get("rows", [])
@@ -283,14 +301,15 @@ class Journal:
         for run in range(runs):
             unit = journal.finished.get(f"run-{run}") or journal.add(f"run-{run}", one_run(run))
 
-    A line that a kill cut short is dropped when the journal is opened. Floats come back bit for bit.
+    A line that a kill cut short is dropped when the journal is opened, one that does not fit its checksum refuses the
+    journal. Floats come back bit for bit.
     """
 
     def __init__(self, out: Path, verb: str, name: str, config: Mapping[str, Any], *, resume: bool) -> None:
         """Open the journal of this configuration; without `resume`, forget what an earlier run put there."""
         self.path = journal_path(record_path(out, verb, name, config))
         self.finished: dict[str, Any] = {}
-        self._header = {"journal": 1, "config": config_digest(config)}
+        self._header = dumps({"journal": 2, "config": config_digest(config)}, "header").encode()
         if resume and self.path.exists():
             self._read()
         else:
@@ -301,12 +320,13 @@ class Journal:
         if key in self.finished:
             raise BadInputError(f"the journal {self.path} already holds the unit {key!r}")
         plain = to_plain(unit, key)
-        lines = [dumps({"key": key, "unit": plain}, key)]
+        line = dumps({"key": key, "unit": plain}, key).encode()
+        lines = [b"%08x %s" % (_checksum(line), line)]
         if not self.path.exists():
             make_folder(self.path.parent)
-            lines.insert(0, dumps(self._header, "header"))
+            lines.insert(0, self._header)
         with naming(self.path), self.path.open("ab") as file:
-            file.write("".join(line + "\n" for line in lines).encode())
+            file.write(b"".join(line + b"\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
         self.finished[key] = plain
@@ -318,7 +338,7 @@ class Journal:
         self.finished.clear()
 
     def _read(self) -> None:
-        content = self.path.read_bytes()
+        content = read_file(self.path)
         whole = content.rfind(b"\n") + 1
         if whole < len(content):  # a line cut short; the next `add` must not be glued to it
             with self.path.open("r+b") as file:
@@ -329,14 +349,21 @@ class Journal:
             return
         for number, line in enumerate(lines):
             try:
-                entry = json.loads(line)
-                if entry == self._header:  # of two runs that began at once each writes one
+                if line == self._header:  # of two runs that began at once each writes one
                     continue
                 if number == 0:
                     raise ValueError("it belongs to another configuration")
+                checksum, _, text = line.partition(b" ")
+                if int(checksum, 16) != _checksum(text):
+                    raise ValueError("its checksum does not fit")
+                entry = json.loads(text)
                 self.finished[entry["key"]] = entry["unit"]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise BadInputError(
                     f"cannot resume: line {number + 1} of {self.path} is damaged ({error}). "
                     f"Delete the file, or run without --resume to start again."
                 ) from None
+
+
+def _checksum(content: bytes) -> int:
+    return int(google_crc32c.value(content))

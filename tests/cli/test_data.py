@@ -80,6 +80,21 @@ def test_verify_ends_with_status_1_and_names_the_bad_file(pets: Path) -> None:
     assert report["counts"] == {"all": {"cat": 1, "dog": 3}}
 
 
+def test_verify_goes_on_after_a_source_that_cannot_be_opened(pets: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.zip").write_bytes(b"no zip")
+    result = run("verify", f"folder:{tmp_path / 'bad.zip'}", f"folder:{pets}", status=1)
+    assert "bad.zip: cannot be opened" in result.stderr
+    assert "5 images opened" in result.stdout
+
+
+def test_verify_names_what_is_left_out(pets: Path) -> None:
+    (pets / "eel").mkdir()
+    (pets / "cat" / "notes.txt").write_text("not an image")
+    output = run("verify", f"folder:{pets}").output
+    assert "1 files that are no images left out" in output
+    assert "1 folders without images left out (the first: eel)" in output
+
+
 def test_verify_against_a_specification(pets: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(FLAT))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from faults import tiny
 
@@ -100,6 +101,30 @@ def test_the_journal_of_a_run_is_kept(folder: Path) -> None:
     assert " of 180 steps finished before" in ended.err.splitlines()[0]
 
 
+def test_a_journal_that_was_changed_is_not_resumed_from(folder: Path) -> None:
+    words = [*VERBS["stream"], "--out", "changed", "--runs", "60"]
+    assert tiny.forked(words, folder, largest=15_000).code == 1
+    (journal,) = (folder / "changed").rglob(".*.journal.jsonl")
+    whole = journal.read_bytes()
+    journal.write_bytes(whole.replace(b'"accuracy": 0', b'"accuracy": 1', 1))
+    assert journal.read_bytes() != whole
+    assert "is damaged (its checksum does not fit)" in one_line(tiny.forked([*words, "--resume"], folder))
+    journal.write_bytes(whole)
+    assert tiny.forked([*words, "--resume"], folder).code == 0
+
+
+def test_features_on_a_full_disk_end_in_one_line(tmp_path: Path) -> None:
+    """They are written to the folder of temporary files, where a map would end the process."""
+    from cl_cnaps.features.frozen import empty_table, read_features
+
+    file = tmp_path / "features.npy"
+    empty_table(file, 3, 4)
+    assert file.stat().st_size < 1024, "only its header: no room is promised that may not be there"
+    with file.open("ab") as rows:
+        rows.write(np.arange(12, dtype=np.float32).tobytes())
+    assert read_features(file).shape == (3, 4)
+
+
 def pages(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the words of every help page of a command and those below it, and of every listing."""
     yield (*words, "--help")
@@ -134,6 +159,18 @@ def test_nobody_reads_a_page_or_a_list(folder: Path) -> None:
     ended = {words: tiny.forked(words, folder, first=close_the_pipe) for words in shown}
     wrong = {words: (one.code, one.err) for words, one in ended.items() if (one.code, one.err) != (141, "")}
     assert not wrong
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_to_a_full_disk(tmp_path: Path, word: str) -> None:
+    script = f"{sys.executable} {tiny.ROOT / 'cli.py'} {word} > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=tiny.environment(tmp_path), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: standard output cannot be written: No space left on device\n",
+    )
 
 
 @pytest.mark.parametrize("closed", ["stdout", "pipe"])

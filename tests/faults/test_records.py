@@ -40,6 +40,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for verb in KINDS:
         ended = tiny.forked([*tiny.VERBS[verb], *(["--workers", "0"] if verb != "stream" else [])], folder)
         assert ended.code == 0, ended.err
+    for record in record_folders(folder / "runs"):  # what comes after the digest is tried too
+        change(record / "environment.json", lambda content: content.pop("files_digest"))
     return folder / "runs"
 
 
@@ -223,7 +225,7 @@ def test_writers_of_one_record_and_its_readers(
     reads = 0
     while any(writer.is_alive() for writer in writers):
         record = read_record(first.path)
-        assert record.summary == record.environment, "of one version"
+        assert record.summary["marker"] == record.environment["marker"], "of one version"
         reads += 1
     assert reads > 10
     assert [writer.exitcode for writer in writers] == [0, 0, 0], "no writer raised"

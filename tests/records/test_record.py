@@ -19,6 +19,7 @@ from cl_cnaps.records.record import (
     config_digest,
     find_record,
     read_record,
+    readable_record,
     record_name,
     record_path,
     records_under,
@@ -64,6 +65,20 @@ def test_a_record_is_found_by_its_configuration_whatever_the_order_of_keys(tmp_p
     assert find_record(tmp_path, "stream", "demo", CONFIG | {"runs": 3}) is None
     (record.path / "summary.json").write_text("{")
     assert find_record(tmp_path, "stream", "demo", CONFIG) is None, "a damaged one is made anew"
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "accuracy.csv"])
+def test_files_that_were_changed_are_no_record(tmp_path: Path, name: str) -> None:
+    record = write(tmp_path, marker=2)
+    file = record.path / name
+    text = file.read_text()
+    assert "2" in text
+    file.write_text(text.replace("2", "3"))
+    with pytest.raises(BadInputError, match="was changed or damaged after it was written"):
+        read_record(record.path)
+    assert readable_record(record.path) is None
+    file.write_text(text)
+    assert read_record(record.path) == record
 
 
 def test_the_same_configuration_again_replaces_the_record(tmp_path: Path) -> None:
