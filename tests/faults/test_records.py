@@ -132,6 +132,15 @@ def test_a_report_lists_it_and_plot_names_it(
     assert "unforeseen" not in result.stderr
 
 
+def test_a_number_that_was_changed_is_seen(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "stream", "demo", CONFIG, environment={}, tables={"t": [{"accuracy": 0.25}]},
+                          summary={"verb": "stream"})  # fmt: skip
+    table = record.path / "t.csv"
+    table.write_text(table.read_text().replace("0.25", "0.75"))
+    assert find_record(tmp_path, "stream", "demo", CONFIG) is None
+    assert reported(tmp_path, tmp_path / "site")[0] == [record.path]
+
+
 def test_a_folder_whose_name_is_not_utf8(bad: Path, tmp_path: Path) -> None:
     surrogate(bad)
     renamed = bad.rename(os.fsdecode(os.fsencode(bad.parent) + b"/\xff"))
