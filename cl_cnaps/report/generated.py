@@ -6,7 +6,7 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end generated -->`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.names import ABLATIONS, BENCHMARKS, CNAPS_MODELS, PAPER_BENCHMARKS
-from cl_cnaps.records.record import record_name, records_under
+from cl_cnaps.records.record import Record, record_name, records_under
 from cl_cnaps.report.ablation import FIGURE_TITLES, AblationView
 from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
@@ -93,6 +93,23 @@ def _streams(results: Path) -> list[StreamView]:
     return [StreamView(record) for record in records_under(results / "stream")]
 
 
+def weights_note(records: Iterable[Record]) -> str:
+    """Return a line if some of the records were made with adaptation weights that are not those shipped now."""
+    from cl_cnaps.models.weights import describe, shipped_root
+
+    shipped = {describe(file).digest for file in shipped_root().glob("*.safetensors")}
+    earlier: set[str] = set()
+    for record in records:
+        of_rows = record.config.get("weights_digests", {"": record.config.get("weights_digest")})
+        earlier |= set(of_rows.values()) - shipped - {None}
+    if not earlier:
+        return ""
+    return (
+        f"*Adapted features here are of earlier weights ({', '.join(sorted(earlier))}), not of those shipped now: these "
+        "records are still to be made again.*\n\n"
+    )
+
+
 def few_shot_tables(results: Path) -> str:
     """A table for each benchmark, models side by side and the paper's rows; queries not varied."""
     parts = []
@@ -102,7 +119,8 @@ def few_shot_tables(results: Path) -> str:
         plain = [view for view in views if len({row["queries"] for row in view.rows}) <= 1]
         plain.sort(key=lambda view: view.rows[0]["adaptation"] == "none")
         if plain:
-            parts.append(f"**{title}**\n\n{markdown_table(comparison_table(plain))}")
+            note = weights_note(view.record for view in plain)
+            parts.append(f"**{title}**\n\n{note}{markdown_table(comparison_table(plain))}")
     return "\n\n".join(parts) or "Not measured yet: `cl-cnaps evaluate` makes the records."
 
 
@@ -114,7 +132,8 @@ def ablation_part(which: str) -> Callable[[Path], str]:
         if not views:
             return f"Not measured yet: `cl-cnaps ablate {which} --out results` makes the record."
         return "\n".join(
-            f"{ablation_sentence(view)}\n\n{_figures(view, results)}{ablation_markdown(view, data_sets=False)}"
+            f"{weights_note([view.record])}{ablation_sentence(view)}\n\n{_figures(view, results)}"
+            f"{ablation_markdown(view, data_sets=False)}"
             for view in views
         )
 
@@ -145,11 +164,12 @@ def active_part(source: str) -> Callable[[Path], str]:
 
     def part(results: Path) -> str:
         every = [ActiveView(record) for record in records_under(results / "active")]
-        rows = [row for view in every for row in view.rows if row["source"] == source]
+        every = [view for view in every if any(row["source"] == source for row in view.rows)]
+        rows = [row for view in every for row in view.rows]
         rows.sort(key=lambda row: (row["model"], row["adaptation"] == "none"))
         if not rows:
             return f"Not measured yet: `cl-cnaps active --source {source} --out results` makes the records."
-        return markdown_table(active_table(rows))
+        return weights_note(view.record for view in every) + markdown_table(active_table(rows))
 
     return part
 

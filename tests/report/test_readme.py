@@ -11,8 +11,9 @@ from cl_cnaps.commands.pages import PARTS, ParsedOptions, differences, planned, 
 from cl_cnaps.commands.sweep_runs import collected
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.networks import PACKAGED_IMAGE_SIZE
+from cl_cnaps.models.weights import describe, shipped_root
 from cl_cnaps.records.record import records_under
-from cl_cnaps.report.generated import filled
+from cl_cnaps.report.generated import filled, weights_note
 from cl_cnaps.sweeps.recipe import Grid, Options, Recipe, read_sweep_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -95,3 +96,12 @@ def test_pictures_and_pages_that_the_readme_links_to_exist() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
+
+
+def test_tables_of_earlier_weights_are_marked() -> None:
+    """A record of other weights than those shipped has a line above its table; one of the shipped weights has none."""
+    shipped = {describe(file).digest for file in shipped_root().glob("*.safetensors")}
+    records = [record for record in records_under(ROOT / "results") if record.config.get("weights_digest")]
+    assert any(record.config["weights_digest"] in shipped for record in records)
+    for record in records:
+        assert bool(weights_note([record])) is (record.config["weights_digest"] not in shipped)
