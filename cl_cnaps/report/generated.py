@@ -93,6 +93,13 @@ def _streams(results: Path) -> list[StreamView]:
     return [StreamView(record) for record in records_under(results / "stream")]
 
 
+def weights_of(record: Record) -> set[str]:
+    """Return the digests of the adaptation weights that a record was made with."""
+    about = record.environment
+    found: dict[str, str | None] = about.get("weights_digests") or {"": about.get("weights_digest")}
+    return {digest for digest in found.values() if digest is not None}
+
+
 def weights_note(records: Iterable[Record]) -> str:
     """Return a line if some of the records were made with adaptation weights that are not those shipped now."""
     from cl_cnaps.models.weights import describe, shipped_root
@@ -100,13 +107,12 @@ def weights_note(records: Iterable[Record]) -> str:
     shipped = {describe(file).digest for file in shipped_root().glob("*.safetensors")}
     earlier: set[str] = set()
     for record in records:
-        of_rows = record.config.get("weights_digests", {"": record.config.get("weights_digest")})
-        earlier |= set(of_rows.values()) - shipped - {None}
+        earlier |= weights_of(record) - shipped
     if not earlier:
         return ""
     return (
-        f"*Adapted features here are of earlier weights ({', '.join(sorted(earlier))}), not of those shipped now: these "
-        "records are still to be made again.*\n\n"
+        f"*Adapted features here are of earlier weights ({', '.join(sorted(earlier))}), not of those shipped now: "
+        "these records are still to be made again.*\n\n"
     )
 
 
