@@ -139,7 +139,10 @@ def model_order(view: StreamView) -> tuple[tuple[int, str, bool, int], int, str]
 
 
 def folded(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the lines with encodings that agree in every column as one row, and those of each as `each`."""
+    """Return the lines with encodings that agree in every column as one row, and those of each as `each`.
+
+    A column that not all of them have been measured in is no agreement.
+    """
     parts = []
     for base, lines in frame.groupby("base", sort=False):
         used = set(lines["encoding"])
@@ -148,8 +151,8 @@ def folded(frame: pd.DataFrame) -> pd.DataFrame:
             parts.append(lines)
             continue
         cells = lines.groupby(["benchmark", "head"])["mean"].agg(["min", "max", "count"])
-        agree = bool((cells["max"] - cells["min"] <= _AGREE).all())
-        if not agree:
+        agree = (cells["max"] - cells["min"] <= _AGREE) & (cells["count"] == len(encodings))
+        if not agree.all():
             parts.append(lines)
             continue
         chosen = lines.assign(rank=[_rank(one) for one in lines["encoding"]])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from report.editing import editable
 
 from cl_cnaps.experiments.stream import stream_row
 from cl_cnaps.records.record import record_name, write_record
@@ -77,4 +78,4 @@ def stream_record(out: Path, n_tasks: int = 3, base_queries: int = 40, **changes
             "tasks": [f"classes {2 * i} and {2 * i + 1}" for i in range(n_tasks)],
         },
     )
-    return StreamView(record)
+    return StreamView(editable(record))

@@ -70,6 +70,12 @@ def test_encodings_that_agree_on_one_benchmark_alone_are_rows_of_their_own(tmp_p
     assert set(folded(standings(views))["kind"]) == {"here"}
 
 
+def test_encodings_that_were_not_all_measured_on_a_benchmark_are_rows_of_their_own(tmp_path: Path) -> None:
+    views = [stream(tmp_path, 0.8, encoding=one) for one in ENCODINGS]
+    views.append(stream(tmp_path, 0.6, encoding="first", benchmark="mixed-domains"))
+    assert set(folded(standings(views))["kind"]) == {"here"}
+
+
 def test_the_short_table_has_our_models_the_best_rivals_and_the_papers(tmp_path: Path) -> None:
     views = []
     for benchmark in PAPER_BENCHMARKS:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from report.editing import editable
 
 from cl_cnaps.active.plan import SHORT, Protocol
 from cl_cnaps.few_shot.ablations import ABLATIONS, QUERIES
@@ -180,4 +181,5 @@ def _encoded(names: Sequence[str]) -> dict[str, Any]:
 def _write(
     out: Path, verb: str, name: str, config: dict[str, Any], summary: dict[str, Any], tables: dict[str, Any]
 ) -> Record:
-    return write_record(out, verb, name, config, environment=ENVIRONMENT, tables=tables, summary=summary)
+    record = write_record(out, verb, name, config, environment=ENVIRONMENT, tables=tables, summary=summary)
+    return editable(record)
