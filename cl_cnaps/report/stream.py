@@ -197,7 +197,7 @@ class StreamView(View):
     def compared(cls, views: Sequence[Self], metrics: Sequence[str] = ()) -> list[Self]:
         """Return the records of one command, several models compared with the first, with a choice of measures."""
         first = views[0] if len(views) > 1 else None
-        return [replace(view, first=first, metrics=tuple(metrics)) for view in views]
+        return [replace(view, first=first, metrics=tuple(dict.fromkeys(metrics))) for view in views]
 
     @property
     def task_names(self) -> list[str]:
