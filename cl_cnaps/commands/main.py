@@ -53,6 +53,10 @@ _PATIENCE = 10
 """Seconds that a command has to unwind."""
 
 
+_NOT_LEAKED = "ignore:resource_tracker:UserWarning"
+"""What an interrupted command leaves of semaphores Python removes itself, with a warning in the terminal."""
+
+
 class _Verbs(click.Group):
     """A group that prints every error as one line instead of a traceback."""
 
@@ -73,6 +77,8 @@ class _Verbs(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command; Ctrl-C and SIGTERM end it in order."""
+        if _NOT_LEAKED not in sys.warnoptions:  # processes that are started have it as -W
+            sys.warnoptions.append(_NOT_LEAKED)
         with _interruptible(self._leave):
             return super().main(*args, **kwargs)
 

@@ -148,6 +148,11 @@ def test_after_the_command_is_done(tmp_path: Path, number: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_semaphores_that_are_left_are_removed_without_a_word(tmp_path: Path) -> None:
+    body = "import multiprocessing\nkept = multiprocessing.get_context('spawn').Semaphore()\nos._exit(130)"
+    assert interrupted(tmp_path, body) == (130, "")
+
+
 def ends_in_order(ended: tiny.Ended) -> None:
     assert ended.code == 130, ended.err
     assert "Traceback" not in ended.err, ended.err
