@@ -4,8 +4,8 @@
 
 Split-CIFAR-100 (100 shots, 40 queries a class) and the 659 characters of Omniglot's evaluation split (15 shots, 5
 queries; characters of the other split were trained on), one stream of each under the First encoding with the shipped
-weights at 96 pixels; single head. Rows are kept in 8 bits wherever a number of directions is given. Nothing is chosen
-here.
+weights at the default size; single head. Rows are kept in 8 bits wherever a number of directions is given. Nothing is
+chosen here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ COLUMNS = (
     "accuracy",
     "agreement",
 )
-SIZE = 96
 RANKS = (8, 16, 32, 64)
 SHORTLIST = 256
 STREAMS = {
@@ -50,7 +49,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     set_up_torch(arguments.threads)
-    model = load_model("simple", device="cpu", image_size=SIZE).model
+    model = load_model("simple", device="cpu").model
     rows: list[dict[str, object]] = []
     for name, config in STREAMS.items():
         for row in curve(stream_features(config, model)):

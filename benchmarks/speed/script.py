@@ -25,6 +25,7 @@ NAMES = (
     "evaluate",
     "metatrain",
     "report",
+    "cluster",
     "scaling",
     "profile",
 )

@@ -33,9 +33,12 @@ class ReducedRows(NamedTuple):
 def reduce_rows(
     rows_RD: Tensor, row_class_R: Tensor, n_classes: int, rank: int, *, half: bool = False
 ) -> ReducedRows:
-    """At most `rank` rows per class, for the largest directions of its Gram, and f_k I with the trace of the others.
+    """At most `rank` rows per class, for the largest directions of its Gram, and f_k I with the trace of the rest.
 
-    With `half` rows are in half precision where its range allows; what rounding takes off the trace goes into f_k.
+    As in Frequent Directions (Liberty, KDD 2013), the variance of the largest direction that is left out is taken off
+    all that are kept, and counts as left out: the largest directions of few images are longer than those of the
+    class. With `half` rows are in half precision where its range allows; what rounding takes off the trace goes into
+    f_k.
     """
     width = rows_RD.shape[1]
     if not 1 <= rank < width:
@@ -57,9 +60,9 @@ def reduce_rows(
             targets_KP = firsts_K[classes][:, None] + torch.arange(min(length, rank), device=classes.device)
             block_KPD = rows_RD[places_KP].to(wide)
             if length > rank:
-                block_KPD = _by_direction(block_KPD)
-                left_RD = at_most_width(torch.cat([left_RD, block_KPD[:, rank:].flatten(0, 1)]))
-            new_RD[targets_KP] = block_KPD[:, :rank]
+                block_KPD, out_KPD = _shortened(_by_direction(block_KPD), rank)
+                left_RD = at_most_width(torch.cat([left_RD, out_KPD.flatten(0, 1)]))
+            new_RD[targets_KP] = block_KPD
     if half:
         new_RD = _half_if_it_fits(new_RD)
     sums_K = torch.zeros_like(traces_K)
@@ -73,6 +76,16 @@ def _by_direction(rows_KPD: Tensor) -> Tensor:
     _, vectors_KPP = torch.linalg.eigh((rows_KPD @ rows_KPD.mT).double())
     turned_KPD: Tensor = vectors_KPP.flip(-1).to(rows_KPD.dtype).mT @ rows_KPD
     return turned_KPD
+
+
+def _shortened(rows_KPD: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """The first `rank` of orthogonal rows less the length of the next, and rows whose Gram is what is left out."""
+    squares_KP = rows_KPD.square().sum(dim=2)
+    share_KP = squares_KP[:, rank : rank + 1] / squares_KP.clamp_min(torch.finfo(squares_KP.dtype).tiny)
+    share_KP = share_KP.clamp_max(1)
+    share_KP[:, rank:] = 1
+    kept_KPD = (1 - share_KP[:, :rank]).sqrt()[:, :, None] * rows_KPD[:, :rank]
+    return kept_KPD, share_KP.sqrt()[:, :, None] * rows_KPD
 
 
 def as_bytes(rows_RD: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,9 @@ Array = NDArray[np.float64]
 
 
 def reduced_scatter(scatter: Array, rank: int) -> Array:
-    """The `rank` largest eigenvalues with their eigenvectors, and a multiple of the identity with the others' sum."""
+    """The `rank` largest eigenvalues, less the next one, and a multiple of the identity with the sum of the rest."""
     values, vectors = np.linalg.eigh(np.asarray(scatter, np.float64))
-    values, left = values.clip(min=0), len(values) - rank
-    rest = values[:left].sum() / len(values)
-    values[:left] = 0
-    return (vectors * values) @ vectors.T + rest * np.eye(len(values))
+    values = values.clip(min=0)
+    kept = (values - values[-rank - 1]).clip(min=0)
+    rest = (values - kept).sum() / len(values)
+    return (vectors * kept) @ vectors.T + rest * np.eye(len(values))
