@@ -280,7 +280,7 @@ def _of_the_same_set(tasks_of: EvaluationSet, trained: TrainedOn) -> Overlap:
         return Overlap(True, f"{classes} were trained on, and none are kept apart for testing")
     if isinstance(source, RecordSource) or trained.split not in source.splits:
         return Overlap(False, f"not known; {classes} were trained on, of a split {trained.split}")
-    seen = set(source.classes(trained.split))
+    seen = set(source.classes(trained.split)) - trained.left_out
     tested = sum(
         any(piece.class_name in seen for piece in pieces) for pieces in tasks_of.images.pieces.values()
     )

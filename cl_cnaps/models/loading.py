@@ -27,6 +27,8 @@ class TrainedOn:
     split: str
     """Of the data set itself, or in capitals of its official specification."""
     classes: int
+    left_out: frozenset[str] = frozenset()
+    """Classes of the split that were not trained on."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,12 @@ def _trained_on(model: CnapsModel, file: WeightFile) -> Mapping[str, TrainedOn] 
     if data is None:
         return None
     with foreign(file.path.name, "damaged: what it was trained on cannot be read"):
+        left_out = {
+            one["name"]: frozenset(one.get("leave_out", ()))
+            for one in file.training.get("recipe", {}).get("sources", ())
+        }
         return {
-            name: TrainedOn(one["train"]["split"], one["train"]["classes"])
+            name: TrainedOn(one["train"]["split"], one["train"]["classes"], left_out.get(name, frozenset()))
             for name, one in data.items()
             if "train" in one
         }

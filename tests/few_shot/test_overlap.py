@@ -50,6 +50,14 @@ def test_classes_of_another_split_are_new(divided: Path) -> None:
     assert seen_in_training("photos", tested, {"photos": TrainedOn("TRAIN", 6)}).words.startswith("not known")
 
 
+def test_classes_that_were_left_out_of_training_are_new(divided: Path) -> None:
+    tested = classes_of(divided)
+    names = sorted(folder.name for folder in (divided / "test").iterdir())
+    some = seen_in_training("photos", tested, {"photos": TrainedOn("test", 2, frozenset(names[:4]))})
+    assert some.words.startswith("2 of the test classes")
+    assert not seen_in_training("photos", tested, {"photos": TrainedOn("test", 0, frozenset(names))}).seen
+
+
 def test_other_images_are_not_new_classes(tmp_path: Path) -> None:
     for split in ("train", "test"):
         coloured_folders(tmp_path / "photos" / split, 6, 4)
@@ -71,7 +79,9 @@ def test_a_set_is_known_by_any_of_its_names(divided: Path) -> None:
 def test_shipped_weights_say_what_they_were_trained_on() -> None:
     adapted, frozen = load_model("simple"), load_model("simple", adaptation="none")
     assert adapted.trained_on is not None
-    assert adapted.trained_on["mini-imagenet"] == TrainedOn("train", 53)
+    assert adapted.trained_on["mini-imagenet"].split == "train"
+    assert adapted.trained_on["mini-imagenet"].classes == 53
+    assert "n02966193" in adapted.trained_on["mini-imagenet"].left_out
     assert adapted.trained_on["cu_birds"].split == "TRAIN"
     assert "mscoco" not in adapted.trained_on
     assert frozen.trained_on == {}
