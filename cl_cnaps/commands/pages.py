@@ -34,6 +34,7 @@ _RECIPES = {
     "evaluate/meta-dataset-": "meta-dataset.toml",
     "evaluate/mini-imagenet-": "mini-tiered.toml",
     "evaluate/tiered-imagenet-": "mini-tiered.toml",
+    "evaluate/": "one-shot.toml",
     "ablate/adaptation-": "ablations/adaptation.toml",
     "ablate/metric-": "ablations/metric.toml",
     "ablate/gmm-": "ablations/model.toml",

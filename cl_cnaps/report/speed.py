@@ -100,7 +100,7 @@ def class_memory_table(results: Path) -> str:
         "| classes | shots | directions | shortlist | bytes per class | accuracy | agrees with all directions |",
         "| :--- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    lost = {}
+    change = {}
     for row in rows:
         lines.append(
             f"| {row['classes']} of {row['benchmark']} | {row['shots']} | {row['directions']} | {row['shortlist']} | "
@@ -111,12 +111,12 @@ def class_memory_table(results: Path) -> str:
             whole = next(
                 one for one in rows if (one["benchmark"], one["directions"]) == (row["benchmark"], "all")
             )
-            lost[row["benchmark"]] = 100 * (float(whole["accuracy"]) - float(row["accuracy"]))
+            change[row["benchmark"]] = 100 * (float(row["accuracy"]) - float(whole["accuracy"]))
     verdicts = [
-        f"{name} {points:.2f} ({'met' if round(points, 2) <= _MOST_LOST else '**missed**'})"
-        for name, points in lost.items()
+        f"{name} {points:+.2f} ({'met' if round(points, 2) >= -_MOST_LOST else '**missed**'})"
+        for name, points in change.items()
     ]
-    bar = f"Points lost with {_BAR_DIRECTIONS} directions, bar at most {_MOST_LOST:g}: "
+    bar = f"{_BAR_DIRECTIONS} directions against all, in points, bar a loss of at most {_MOST_LOST:g}: "
     return "\n".join([*lines, "", bar + ", ".join(verdicts) + "."])
 
 

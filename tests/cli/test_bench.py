@@ -125,4 +125,4 @@ def test_what_few_directions_lose_is_held_against_its_bar(tmp_path: Path) -> Non
     (tmp_path / "class_memory.csv").write_text("\n".join([header, *rows]))
     table = class_memory_table(tmp_path)
     assert "| 5 of a | 9 | 32 | none | 400 | 79.70 | 90.00 |" in table
-    assert "a 0.30 (met), b 1.00 (**missed**)" in table
+    assert "a -0.30 (met), b -1.00 (**missed**)" in table
