@@ -151,8 +151,10 @@ def _split(config: StreamConfig, source: Source) -> StreamPlan:
         for one in group
     }
     usual = info.shots if named else default_shots(info.shots, pools.values())
+    every = len(source.classes(info.support_split))
+    notes = () if len(pools) == every else (f"{len(pools)} of {every} classes are in a task",)
     return plan_tasks(
-        config, [(title, [pools[one] for one in group], plain_view) for title, group in groups], usual
+        config, [(title, [pools[one] for one in group], plain_view) for title, group in groups], usual, notes
     )
 
 

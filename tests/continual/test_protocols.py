@@ -62,6 +62,8 @@ def test_tasks_print_as_the_field_writes_them(digits: Source) -> None:
     assert plan("split-mnist", digits, base_classes=4).protocol == "B4-Inc2"
     assert plan("split-mnist", digits, base_classes=4, classes_per_task=4).protocol == "B0-Inc4"
     assert plan("split-mnist", digits, classes_per_task=(4, 1, 3, 2)).protocol is None
+    assert plan("split-mnist", digits, classes_per_task=(4, 1, 3, 2)).notes == ()
+    assert plan("split-mnist", digits, classes_per_task=(5, 4)).notes == ("9 of 10 classes are in a task",)
     short = plan("mnist:B4-Inc3", digits, queries=10)
     assert (sizes(short), short.protocol, short.shots) == ([4, 3, 3], "B4-Inc3", 300)
     assert short.class_names == tuple(legacy_order([str(d) for d in range(10)], 1993))
