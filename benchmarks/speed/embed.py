@@ -2,13 +2,16 @@
 
 The un-folded functional form is the network with its batch-norms' weights replaced, in PyTorch's default memory
 format, in a process with PyTorch as it comes; the same in this process, which keeps freed memory as every command does,
-and in channels_last are reported beside it. The bare backbone has no FiLM at all; it runs in this process.
+and in channels_last are reported beside it. The bare backbone has no FiLM at all; it runs in this process. What a side
+of images costs is measured with the folded default backbone, all sizes in turns.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,12 +19,13 @@ from torch import Tensor
 from benchmarks.speed.figures import Figure
 from benchmarks.speed.modulated import random_film
 from benchmarks.speed.stock_process import StockProcess, serve
-from benchmarks.speed.timing import interleaved, milliseconds
+from benchmarks.speed.timing import interleaved, milliseconds, turns
 from cl_cnaps.models.backbones import Backbone, load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, make_model
 from cl_cnaps.models.film import LARGEST_BATCH, modulated_forward
 
 IMAGES = 256
+SIZES = (64, 96, 128, 160, 224)
 
 
 @torch.no_grad()
@@ -29,6 +33,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     """The default backbone, then the paper's."""
     for name in ("efficientnet-lite0",) if quick else ("efficientnet-lite0", "resnet18"):
         yield from _backbone(name, 64 if quick else IMAGES, 2 if quick else 5)
+    yield from _sizes(SIZES[:2] if quick else SIZES, 64 if quick else IMAGES, 2 if quick else 5)
 
 
 def _backbone(name: str, n_images: int, rounds: int) -> Iterator[Figure]:
@@ -59,6 +64,24 @@ def _forms(name: str, n_images: int, rounds: int, stock: StockProcess) -> Iterat
     yield Figure("embed", f"{name}: folded, to the un-folded form with memory kept too", round(kept, 2))
     both = times["functional_channels_last"] / times["folded"]
     yield Figure("embed", f"{name}: folded, to that in channels_last", round(both, 2))
+
+
+def _sizes(sizes: Sequence[int], n_images: int, rounds: int) -> Iterator[Figure]:
+    forms: dict[str, Callable[[], object]] = {}
+    for size in sizes:
+        backbone = load_backbone("efficientnet-lite0", weights="random", image_size=size)
+        model = make_model(CnapsConfig.for_backbone("simple", "efficientnet-lite0"), backbone)
+        forms[str(size)] = partial(_embed, model.fold(random_film(backbone, 0)), _batches(backbone, n_images))
+    taken = turns(forms, rounds)
+    for size, spent in taken.items():
+        rates = sorted(n_images / seconds for seconds in spent)
+        what = f"efficientnet-lite0: folded, images of {size} pixels"
+        spread = {"spread": [round(rates[0]), round(rates[-1])]}
+        yield Figure("embed", what, round(statistics.median(rates)), "a second", details=spread)
+
+
+def _embed(network: Callable[[Tensor], Tensor], batches: Sequence[Tensor]) -> list[Tensor]:
+    return [network(batch) for batch in batches]
 
 
 def _batches(backbone: Backbone, n_images: int) -> list[Tensor]:
