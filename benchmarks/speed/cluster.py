@@ -2,8 +2,9 @@
 
 The nodes are on this machine and take a core each, so that two nodes have twice what one has, as two machines would.
 Runs of the default stream on the digits of the installation, through the engine as `cl-cnaps sweep --engine ray` uses
-it: joining the cluster, the workers' imports and the way of every record to the head are in the time. In turns: the
-second node joins before every other sweep and leaves after it. Without Ray there are no figures.
+it: joining the cluster, the workers' imports and the way of every record to the head are in the time. In turns, after
+a sweep that warms up: the second node joins before every other sweep and leaves after it. Without Ray there are no
+figures.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     ]
     one, two = [], []
     with _head() as cluster:
+        _sweep(runs[:1], cluster.address)
         for _ in range(1 if quick else REPEATS):
             one.append(seconds(lambda: _sweep(runs, cluster.address)))
             second = cluster.add_node(**_NODE)

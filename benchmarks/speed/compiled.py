@@ -96,7 +96,7 @@ def _converted(library: str, network: nn.Module, batch: Tensor, folder: Path) ->
         import openvino
 
         core = openvino.Core()
-        graph = openvino.convert_model(network, example_input=example)
+        graph = openvino.convert_model(network, example_input=example, input=[tuple(example.shape)])
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",

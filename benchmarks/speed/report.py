@@ -1,6 +1,6 @@
 """The report of a large sweep: a site of 2,000 made-up records, built by `cl-cnaps report` in a process of its own.
 
-The records are copies of the streams in results/ under other seeds, with other accuracies.
+The records are copies of the streams in results/, all their tables, under other seeds and with other accuracies.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,24 +65,37 @@ def make_records(out: Path, number: int) -> None:
     if not templates:
         raise MissingDataError(f"{RESULTS} has no records of streams to make others from")
     rng = np.random.default_rng(0)
-    tables = [template.table(_TABLE) for template in templates]
+    tables = [
+        {file.stem: template.table(file.stem) for file in template.path.glob("*.csv")}
+        for template in templates
+    ]
     for i in range(number):
         which = i % len(templates)
         _write(out, templates[which], tables[which], 1000 + i, rng)
 
 
 def _write(
-    out: Path, template: Record, table: list[dict[str, str]], seed: int, rng: np.random.Generator
+    out: Path,
+    template: Record,
+    tables: Mapping[str, list[dict[str, str]]],
+    seed: int,
+    rng: np.random.Generator,
 ) -> None:
     shift = rng.uniform(-0.05, 0.05)
     summary = _shifted(template.summary, shift)
     rows: list[dict[str, Any]] = [
-        {**row, "accuracy": min(1.0, max(0.0, float(row["accuracy"]) + shift))} for row in table
+        {**row, "accuracy": min(1.0, max(0.0, float(row["accuracy"]) + shift))} for row in tables[_TABLE]
     ]
     config = {**template.config, "seed": seed}
     environment = template.environment
     write_record(
-        out, "stream", template.name, config, environment=environment, tables={_TABLE: rows}, summary=summary
+        out,
+        "stream",
+        template.name,
+        config,
+        environment=environment,
+        tables={**tables, _TABLE: rows},
+        summary=summary,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -12,6 +15,7 @@ from benchmarks.speed.timing import ratio, turns
 from cl_cnaps.errors import ClCnapsError
 
 REPEATS = 3
+_STREAM_S_BAR = b"simple first"
 _COMMAND = "from cl_cnaps.commands.main import main; main()"
 
 
@@ -31,7 +35,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     for what, over, under, bar in (
         ("`cl-cnaps --help`, to `import torch`", "help", "import torch", 0.5),
         (
-            "first line of `cl-cnaps stream`, to importing torch, torchvision and avalanche",
+            "first progress of `cl-cnaps stream`, to importing torch, torchvision and avalanche",
             "stream",
             "imports",
             1.3,
@@ -60,14 +64,17 @@ def _run(*arguments: str) -> None:
 
 
 def _first_line() -> None:
-    """Wait for the first line of progress, then end the process."""
+    """Wait until a terminal shows the bar of the stream, all having been opened and loaded; then end the process."""
+    here, there = pty.openpty()
+    shown = b""
     with tempfile.TemporaryDirectory(prefix="cl-cnaps-start-") as out:
         command = [sys.executable, "-W", "ignore", "-c", _COMMAND, "stream", "--runs", "1", "--out", out]
-        with subprocess.Popen(
-            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        ) as process:
-            assert process.stderr is not None
-            line = process.stderr.readline()
+        with subprocess.Popen(command, stderr=there, stdout=subprocess.DEVNULL) as process:
+            os.close(there)
+            with contextlib.suppress(OSError):  # the process ended, and the terminal with it
+                while _STREAM_S_BAR not in shown:
+                    shown += os.read(here, 4096)
             process.kill()
-    if "1 runs of 5 tasks" not in line:
-        raise ClCnapsError(f"`cl-cnaps stream` began with {line!r} and not with its plan")
+        os.close(here)
+    if _STREAM_S_BAR not in shown:
+        raise ClCnapsError(f"`cl-cnaps stream` ended without a bar: {shown[-200:]!r}")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,23 +40,27 @@ def run_suite(
         before(name)
         command = [sys.executable, "-m", "benchmarks.speed.script", name, "--json"]
         command += ["--threads", str(threads), *(["--quick"] if quick else [])]
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        ) as process:
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                bufsize=1,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            ) as process,
+        ):
             assert process.stdout is not None
-            assert process.stderr is not None
             try:
                 for row in process.stdout:
                     yield figure(json.loads(row))
-                said = process.stderr.read().strip().splitlines()
+                process.wait()
             except BaseException:
                 process.kill()
                 raise
+            errors.seek(0)
+            said = errors.read().strip().splitlines()
         if process.returncode < 0:
             yield Failure(name, f"ended by signal {-process.returncode}")
         elif process.returncode:

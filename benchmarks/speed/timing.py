@@ -44,7 +44,7 @@ def interleaved(
 def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, dict[str, list[float]]]:
     """Median of the ratios of rounds, and their spread for the details of a figure."""
     ratios = [a / b for a, b in zip(over, under, strict=True)]
-    return round(statistics.median(ratios), 2), {"spread": [round(min(ratios), 2), round(max(ratios), 2)]}
+    return round(statistics.median(ratios), 3), {"spread": [round(min(ratios), 2), round(max(ratios), 2)]}
 
 
 def milliseconds(times: Mapping[str, float]) -> dict[str, float]:

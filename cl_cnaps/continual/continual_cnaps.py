@@ -29,7 +29,7 @@ from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.film import FoldedNetwork
 
 if TYPE_CHECKING:
-    from cl_cnaps.gaussian.shortlist import Candidates, Shortlist
+    from cl_cnaps.gaussian.shortlist import Shortlist
 
 ClassIds = Literal["auto", "shared", "per-task"]
 Covariance = Literal["task", "seen"]
@@ -227,16 +227,6 @@ class ContinualCnaps(nn.Module):
             return self.pooled_logits(keys, features_QD)
         groups = self.memory.groups_of(keys)
         return in_order([(group.keys, self.group_logits(group, features_QD)) for group in groups], keys)
-
-    @torch.no_grad()
-    def nearest(self, features_QD: Tensor) -> Candidates:
-        """The classes on the shortlist of each query, as positions in `memory.keys`, and their logits.
-
-        For very many classes, where `stored_logits` would be a large matrix.
-        """
-        if self.config.shortlist is None or not self.memory.keys:
-            raise BadInputError("there is no shortlist: it needs the setting shortlist, and classes")
-        return self._shortlisted.nearest(features_QD)
 
     @property
     def _shortlisted(self) -> Shortlist:

@@ -140,11 +140,18 @@ def markdown(figures: Sequence[Mapping[str, Any]]) -> list[str]:
     """The lines of a table; figures may say on which day they were measured."""
     lines = ["| | measured | bar | |", "| :--- | ---: | ---: | :--- |"]
     for figure in figures:
-        value = f"{figure['value']:,g} {figure['unit']}"
+        value = f"{figure['value']:,g}{_spread(figure['details'])} {figure['unit']}"
         met = {True: "met", False: "**missed**", None: ""}[figure["met"]]
         met += f", {figure['measured']}" if "measured" in figure else ""
         lines.append(f"| {figure['benchmark']}: {figure['what']} | {value} | {bar_words(figure)} | {met} |")
     return lines
+
+
+def _spread(details: Mapping[str, Any]) -> str:
+    """Least and most of the repeats, or the interval of their mean, where a figure has one."""
+    if spread := details.get("spread"):
+        return f" ({spread[0]:,g} to {spread[1]:,g})"
+    return f" ± {details['ci95']:g}" if details.get("ci95") is not None else ""
 
 
 def bar_words(figure: Mapping[str, Any]) -> str:

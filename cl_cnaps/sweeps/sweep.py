@@ -73,12 +73,16 @@ def sweep(
     run is made anew.
     """
     attempts: Counter[int] = Counter()
+    readable: set[str] = set()
     waiting, under_way = deque(range(len(runs))), 0
     while waiting or under_way:
         while waiting and (engine.room is None or under_way < engine.room):
             number = waiting.popleft()
             attempts[number] += 1
-            engine.submit(number, _task(runs[number], engine, out, threads, look_only, keep))
+            task = make_task(
+                runs[number], engine, out, threads, look_only=look_only, keep=keep, readable=readable
+            )
+            engine.submit(number, task)
             under_way += 1
         number, answer = engine.wait()
         under_way -= 1
@@ -126,21 +130,28 @@ def append_failures(path: Path) -> FailureLog:
     return log
 
 
-def _task(
-    run: PlannedRun, engine: Engine, out: Path, threads: int, look_only: bool, keep: Path | None
+def make_task(
+    run: PlannedRun,
+    engine: Engine,
+    out: Path,
+    threads: int,
+    *,
+    look_only: bool,
+    keep: Path | None,
+    readable: set[str],
 ) -> Task:
-    # Looked up when a task starts: a record may have come since, from another process or a lost attempt.
-    have = frozenset(
-        path.parent.relative_to(out).as_posix()
-        for path in out.glob(f"{run.verb}/*/*/summary.json")
-        if readable_record(path.parent) is not None
-    )
+    """A run with the names of the records that are there by now: one may have come from elsewhere.
+
+    Each record is read once, and then is one of those that are `readable`.
+    """
+    there = {path.parent.relative_to(out).as_posix() for path in out.glob(f"{run.verb}/*/*/summary.json")}
+    readable |= {name for name in there - readable if readable_record(out / name) is not None}
     return Task(
         run.verb,
         run.arguments,
         threads,
         str(out.resolve()) if engine.shared_folder else None,
-        have,
+        frozenset(there & readable),
         look_only,
         None if keep is None else str(keep.resolve()),
     )

@@ -26,6 +26,9 @@ from cl_cnaps.processes import end_with_parent, interrupts_wait
 _TIMEOUT = timedelta(hours=12)
 """One process may pack images or validate a large task while the others wait."""
 
+GATHERED = 8
+"""Most processes whose tensors are gathered in each to be added up."""
+
 
 class Ranks:
     """The processes of this training; `with Ranks.join(...) as ranks` leaves the group at the end."""
@@ -67,10 +70,18 @@ class Ranks:
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, added up in the order of their ranks: the same bits in each process."""
+        """The sum over all processes: the same bits in each process.
+
+        Of few processes it is added up in the order of their ranks, as one process would; what each then receives
+        grows with their number, so that more of them let the back end add up.
+        """
         if self.world == 1:
             return tensor
         here = tensor.to(self.device)
+        if self.world > GATHERED:
+            here = here.clone()
+            dist.all_reduce(here)
+            return here.to(tensor.device)
         gathered = [torch.empty_like(here) for _ in range(self.world)]
         dist.all_gather(gathered, here)
         total = gathered[0]

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from training.small import small_recipe, small_training
 
+from cl_cnaps.training import ranks as processes
 from cl_cnaps.training import step
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.step import NotFiniteError, TaskScore, add_gradient
@@ -27,6 +28,12 @@ def main(folder: Path) -> None:
         # Going on: only the first process has the checkpoint.
         longer = small_recipe(training={"tasks": 14})
         endings.append(small_training(longer, own / "good", resume=True, **how).run().value)
+
+        part = torch.arange(5) * (1 + ranks.rank)
+        assert torch.equal(ranks.sum(part), 3 * torch.arange(5))
+        processes.GATHERED = 1  # more are added up by the back end
+        assert torch.equal(ranks.sum(part), 3 * torch.arange(5))
+        assert torch.equal(part, torch.arange(5) * (1 + ranks.rank))
 
         bad = small_training(small_recipe(), own / "bad", ranks=ranks)
         sixth = bad.data.training[5].batch.support_images
