@@ -20,7 +20,7 @@ from cl_cnaps.report.active import ActiveView, active_table
 from cl_cnaps.report.few_shot import FewShotView, comparison_table
 from cl_cnaps.report.findings import Evidence, ablation_sentence, findings
 from cl_cnaps.report.labels import row_order
-from cl_cnaps.report.speed import class_memory_table, speed_bars, speed_sentence, speed_table
+from cl_cnaps.report.speed import class_memory_table, scaling_table, speed_bars, speed_sentence, speed_table
 from cl_cnaps.report.standings import (
     ANY_ENCODING,
     caveats,
@@ -232,6 +232,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "class-memory": class_memory_table,
     "speed-table": speed_table,
     "speed-bars": speed_bars,
+    "scaling-table": scaling_table,
     "speed-sentence": speed_sentence,
 }
 

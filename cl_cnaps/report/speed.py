@@ -87,6 +87,20 @@ def speed_sentence(results: Path) -> str:
     return f"{met}; missed: {'; '.join(missed)}." if missed else f"{met}."
 
 
+def scaling_table(results: Path) -> str:
+    """Markdown: the figures of the benchmark `scaling` with what they were worked out from."""
+    rows = []
+    for _, figures in _latest(results):
+        for figure in figures:
+            if figure["benchmark"] == "scaling":
+                parts = {**figure["details"], **figure["details"].get("assumed", {})}
+                shown = [f"{key} {json.dumps(value)}" for key, value in parts.items() if key != "assumed"]
+                rows.append(
+                    f"| {figure['what']} | {figure['value']:,g} {figure['unit']} | {', '.join(shown)} |"
+                )
+    return "\n".join(["| | | from |", "| :--- | ---: | :--- |", *rows]) if rows else _NOT_MEASURED
+
+
 def class_memory_table(results: Path) -> str:
     """Markdown: accuracy against bytes per class, and whether the number of directions with a bar loses too much."""
     path = results / "class_memory.csv"

@@ -17,6 +17,7 @@ from cl_cnaps.report import speed
 from cl_cnaps.report.generated import filled
 from cl_cnaps.report.speed import (
     class_memory_table,
+    scaling_table,
     speed_bars,
     speed_sentence,
     speed_table,
@@ -100,7 +101,21 @@ def test_of_a_benchmark_measured_twice_the_table_has_the_latest(
     assert "| embed: folded | 21.5 times" in table
 
 
-@pytest.mark.parametrize("part", [speed_table, speed_bars, speed_sentence])
+def test_what_figures_of_scaling_are_worked_out_from(tmp_path: Path) -> None:
+    details = {"head_ms": 2.5, "assumed": {"machines": 1000}}
+    busy = {
+        **FIGURE,
+        "benchmark": "scaling",
+        "what": "time at work",
+        "value": 70.8,
+        "unit": "%",
+        "details": details,
+    }
+    write_speed_record(tmp_path, [busy], quick=False, threads=2, load={"end": STATE})
+    assert "| time at work | 70.8 % | head_ms 2.5, machines 1000 |" in scaling_table(tmp_path)
+
+
+@pytest.mark.parametrize("part", [speed_table, speed_bars, speed_sentence, scaling_table])
 def test_no_record_names_the_command_that_makes_one(part: Callable[[Path], str], tmp_path: Path) -> None:
     assert "cl-cnaps bench --out" in part(tmp_path)
 
