@@ -67,7 +67,7 @@ def test_evaluations_are_drawn_alone_and_together(tmp_path: Path) -> None:
         str(place / "figures" / name) for name in ("recall.svg", "tasks.svg")
     ]
     out = tmp_path / "drawn"
-    targets = ("meta-dataset", "mini-imagenet")
+    targets = ("cifar10", "meta-dataset", "mini-imagenet", "mnist", "omniglot")
     assert run(tmp_path / "evaluate", "--format", "svg", "--out", out) == [
         str(out / f"{kind}-{target}.svg") for target in targets for kind in ("recall", "tasks")
     ]

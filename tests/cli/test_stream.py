@@ -385,7 +385,7 @@ def test_every_option_that_changes_a_number_changes_the_records_id(
 
 def test_few_directions_per_class_take_less_memory(stream: Stream) -> None:
     every, few = (
-        lines(stream("--runs", "1", "--json", *options))[0]
+        lines(stream("--benchmark", "split-mnist", "--shots", "100", "--runs", "1", "--json", *options))[0]
         for options in ((), ("--memory-rank", "1", "--shortlist", "2"))
     )
     assert few["memory_bytes"] < every["memory_bytes"]
