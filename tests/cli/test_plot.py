@@ -93,7 +93,8 @@ def test_ablations_with_charts_are_drawn(tmp_path: Path) -> None:
     ]
     out = tmp_path / "drawn"
     lines = run(tmp_path / "ablate", "--format", "svg", "--out", out)
-    assert sorted(lines) == [str(out / f"{kind}.svg") for kind in ("grid", "queries", "recall")]
+    kinds = ("encodings", "film-distances", "grid", "queries", "recall")
+    assert sorted(lines) == [str(out / f"{kind}.svg") for kind in kinds]
     other = places["shots"].with_name("0123456789ab")
     shutil.copytree(places["shots"], other)
     lines = run(places["shots"], other, "--format", "svg", "--out", out)
