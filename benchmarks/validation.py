@@ -101,9 +101,11 @@ def main() -> None:
     pools = {name: tasks.pools[name] for name, tasks in data.items()}
     simple = load_model("simple", weights=arguments.simple, image_size=SIZE).model
     transductive = load_model("transductive", weights=arguments.transductive, image_size=SIZE).model
+    plus = load_model("transductive", variant="plus", image_size=SIZE).model
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         for name, pool in pools.items():
             responsibilities(results, name, pool, transductive, arguments.tasks)
+            responsibilities(results, name, pool, plus, arguments.tasks, "Transductive+, ")
         for name in STREAMED:
             covariances(results, name, pools[name], simple, Path(folder))
             refined_streams(results, name, pools[name], transductive, Path(folder))
@@ -132,11 +134,13 @@ def image_sizes(results: Results, name: str, tasks: Any, model: CnapsModel, coun
         results.add("image size", "few-shot", name, found, seconds)
 
 
-def responsibilities(results: Results, name: str, pool: ClassPool, model: CnapsModel, count: int) -> None:
+def responsibilities(
+    results: Results, name: str, pool: ClassPool, model: CnapsModel, count: int, whose: str = ""
+) -> None:
     """No refinement, raw and calibrated responsibilities on the same features of 5-way tasks."""
     settings = ("none", "raw", "calibrated")
     for shots in (1, 5):
-        use = f"5-way {shots}-shot"
+        use = f"{whose}5-way {shots}-shot"
         if not results.missing("responsibilities", use, name, settings):
             continue
         found: dict[str, list[float]] = {setting: [] for setting in settings}

@@ -139,7 +139,7 @@ class ModelOptions:
     )
     responsibilities: str | None = option(
         "Of queries in the refinement (transductive): softmax of raw logits, or of logits over the temperature "
-        "(calibrated). auto: calibrated where the queries are of all classes that compete.",
+        "(calibrated). auto: calibrated where the queries are of all classes that compete, but raw for Transductive+.",
         choices=RESPONSIBILITIES,
         shown="auto",
         setting=True,

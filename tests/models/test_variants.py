@@ -121,10 +121,11 @@ def test_responsibilities_by_name() -> None:
         assert torch.equal(refined(calibrated, covered), expected)
         assert torch.equal(refined(auto, covered), refined(calibrated if covered else raw, covered))
     assert not torch.allclose(refined(raw, True), refined(calibrated, True))
+    assert torch.equal(refined(of("plus", beta=1e-3), True), refined(raw, True))  # as in its training
 
 
 def test_transductive_plus_differs_in_training_alone() -> None:
-    plus, plain = of("plus"), small_model("transductive")
+    plus, plain = of("plus"), small_model("transductive", responsibilities="raw")
     assert torch.equal(logits(plus), logits(plain))
     assert not torch.allclose(logits(plus.train()), logits(plain.train()), rtol=1e-4)
 
