@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from cl_cnaps import before_import
-from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
     from cl_cnaps.classifier import FewShotClassifier, load
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
     from cl_cnaps.models.cnaps import Cnaps, SimpleCnaps, TransductiveCnaps
     from cl_cnaps.predictions import Prediction
     from cl_cnaps.torch_setup import set_up_torch
+
+__version__ = "0.1.0"
+"""The build reads it from here."""
 
 _PUBLIC = {
     "Cnaps": "cl_cnaps.models.cnaps",

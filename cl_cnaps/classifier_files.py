@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from cl_cnaps import __version__
 from cl_cnaps.calibration import Calibration
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
@@ -20,7 +21,6 @@ from cl_cnaps.models.loading import LoadedModel, features_model, load_model
 from cl_cnaps.models.tensor_files import read_metadata, read_tensors, state_digest, write_tensors
 from cl_cnaps.models.weights import config_from_dict, describe, list_weights
 from cl_cnaps.recipes import check_values, from_table
-from cl_cnaps.version import __version__
 
 if TYPE_CHECKING:
     from cl_cnaps.classifier import FewShotClassifier

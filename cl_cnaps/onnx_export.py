@@ -32,9 +32,8 @@ class MahalanobisHead(nn.Module):
         centre_D = means_KD.mean(dim=0)
         rows = torch.cat([gaussians.rows_RD, *gaussians.shared]).double()
         span = torch.cat([rows, means_KD - centre_D])
-        basis_DR = (
-            torch.linalg.qr(span.T).Q if len(span) < gaussians.width else torch.eye(gaussians.width).double()
-        )
+        few = len(span) < gaussians.width and gaussians.sum_DD is None
+        basis_DR = torch.linalg.qr(span.T).Q if few else torch.eye(gaussians.width).double()
         wholes = [gaussians.covariance_DD(k).double() for k in range(gaussians.n_classes)]
         factors = torch.linalg.cholesky(torch.stack([basis_DR.T @ q @ basis_DR for q in wholes]))
         identity = torch.eye(basis_DR.shape[1], dtype=torch.float64).expand_as(factors)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from cl_cnaps.continual.batches import quiet_avalanche
 from cl_cnaps.continual.continual_cnaps import Covariance
+from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import QueryScope, QuerySet
-from cl_cnaps.continual.memory import EncodingName
 from cl_cnaps.continual.one_pass import avalanche_benchmark
 from cl_cnaps.continual.strategies import STRATEGIES
 from cl_cnaps.continual.stream import Head, Stream

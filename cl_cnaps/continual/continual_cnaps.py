@@ -13,14 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from cl_cnaps.continual.batches import PLAIN, as_images, by_task
-from cl_cnaps.continual.memory import (
-    ClassGroup,
-    ClassKey,
-    ClassMemory,
-    EncodingName,
-    StreamEncoding,
-    in_order,
-)
+from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
+from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory, in_order
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, concatenate, estimate, support_statistics

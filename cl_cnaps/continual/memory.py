@@ -1,14 +1,11 @@
-"""What is kept of a stream: the task encoding, and of its classes counts, means and factored covariances, never images.
+"""What is kept of the classes of a stream: counts, means and factored covariances, never images.
 
-Both are values: learning returns a new one, so evaluating cannot change it.
-
-How the task encoding d^t moves along a stream (Section "Continual Learning") is one small function of d^(t-1), of what
-task t by itself is encoded as, and of t. `encoding` adds one.
+It is a value: learning returns a new one, so evaluating cannot change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,6 +16,7 @@ from torch import Tensor
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import (
     Gaussians,
+    Moment,
     Scatter,
     Statistics,
     at_most_width,
@@ -26,7 +24,6 @@ from cl_cnaps.gaussian import (
     concatenate,
     join,
     merge,
-    summed_rows,
 )
 
 _JOINED = 4096
@@ -84,11 +81,13 @@ class ClassMemory:
 
     groups: tuple[ClassGroup, ...] = ()
     within_RD: Tensor | None = None
-    """At most D rows whose Gram is the sum of all classes' scatters; None where it is not kept."""
+    """Fewer than D rows whose Gram is the sum of all classes' scatters; None where it is not kept."""
     rank: int | None = None
     """Most directions that are kept of the scatter of a class; None: all."""
     left_RD: Tensor | None = None
     """At most D rows whose Gram is the sum of what was left out of the classes' scatters; None where nothing was."""
+    moment: Moment | None = None
+    """In place of `within_RD` once that would have as many rows as there are features."""
 
     @cached_property
     def keys(self) -> tuple[ClassKey, ...]:
@@ -108,7 +107,7 @@ class ClassMemory:
         """
         if len(set(new.keys)) != len(new.keys):
             raise BadInputError("a class occurs twice among the classes of one task")
-        within_RD = self._within_after(new) if pool else None
+        within_RD, moment = self._pooled_after(new) if pool else (None, None)
         new, left_RD = new.compressed(self.rank)
         left = [self.left_RD, left_RD]
         position = {key: i for i, key in enumerate(new.keys)}
@@ -133,7 +132,7 @@ class ClassMemory:
             groups = _joined(groups)
         rows = [part for part in left if part is not None] if pool else []
         left_RD = at_most_width(torch.cat(rows)) if rows else None
-        return ClassMemory(tuple(groups), within_RD, self.rank, left_RD)
+        return ClassMemory(tuple(groups), within_RD, self.rank, left_RD, moment)
 
     def without(self, key: ClassKey) -> ClassMemory:
         """The memory as if a class had never been learned.
@@ -146,42 +145,77 @@ class ClassMemory:
             rest = [i for i, own in enumerate(group.keys) if own != key]
             if rest:
                 groups.append(group if len(rest) == len(group.keys) else group.select(rest))
-        within_RD = self.within_RD
-        if within_RD is not None and self.rank is None:
+        if not groups:
+            return ClassMemory(rank=self.rank)
+        within_RD, moment = self.within_RD, self.moment
+        if moment is not None:
+            gone = self.statistics([key])
+            if self.rank is not None:
+                gone = replace(gone, rows_RD=gone.rows_RD[:0], row_class_R=gone.row_class_R[:0], scale_R=None)
+            moment = moment.plus(gone, sign=-1)
+        elif within_RD is not None and self.rank is None:
             rows = [group.statistics.rows_RD for group in groups if group.statistics is not None]
-            within_RD = at_most_width(torch.cat(rows))
-        return replace(self, groups=tuple(groups), within_RD=within_RD)
+            within_RD = torch.cat(rows)
+        return replace(self, groups=tuple(groups), within_RD=within_RD, moment=moment)
 
-    def _within_after(self, new: ClassGroup) -> Tensor:
-        """Rows of the summed scatter of all classes once `new` has been learned."""
-        if new.statistics is None or (self.groups and self.within_RD is None):
+    def _pooled_after(self, new: ClassGroup) -> tuple[Tensor | None, Moment | None]:
+        """Rows of the summed scatter of all classes once `new` has been learned, or the moment of all images."""
+        if new.statistics is None or (self.groups and self.within_RD is None and self.moment is None):
             raise BadInputError("this memory keeps no statistics, which the covariance of all classes needs")
-        parts = (
-            [new.statistics.rows_RD] if self.within_RD is None else [self.within_RD, new.statistics.rows_RD]
-        )
-        again = [i for i, key in enumerate(new.keys) if key in set(self.keys)]
-        if again:  # two means of one class: what lies between them is scatter of that class
-            old = self.statistics([new.keys[i] for i in again])
-            counts_K, means_KD = new.statistics.counts_K[again], new.statistics.means_KD[again]
-            weights_K = (old.counts_K * counts_K / (old.counts_K + counts_K)).sqrt()
-            parts.append(weights_K[:, None] * (means_KD - old.means_KD))
-        return at_most_width(torch.cat(parts))
+        if self.moment is not None:
+            return None, self.moment.plus(new.statistics)
+        parts = [new.statistics.rows_RD]
+        if self.within_RD is not None:
+            parts = [self.within_RD, *parts, *self._between_again(new.keys, new.statistics)]
+        if sum(map(len, parts)) < new.statistics.width:
+            return torch.cat(parts).detach(), None
+        return None, self._first_moment(new.statistics).plus(new.statistics)
+
+    def _between_again(self, keys: Sequence[ClassKey], new: Statistics) -> list[Tensor]:
+        """What lies between two means of a class that is seen again: it is scatter of that class."""
+        known = set(self.keys)
+        again = [i for i, key in enumerate(keys) if key in known]
+        if not again:
+            return []
+        old = self.statistics([keys[i] for i in again])
+        counts_K, means_KD = new.counts_K[again], new.means_KD[again]
+        weights_K = (old.counts_K * counts_K / (old.counts_K + counts_K)).sqrt()
+        return [weights_K[:, None] * (means_KD - old.means_KD)]
+
+    def _first_moment(self, new: Statistics) -> Moment:
+        """The moment of the images seen before `new`, about their mean, or that of `new` if there are none."""
+        if self.within_RD is None:
+            centre_D = new.task_mean_D.double()
+            return Moment(centre_D, torch.zeros_like(torch.outer(centre_D, centre_D)))
+        _, mean_D = self._total_and_mean()
+        rows_RD = torch.cat([self.within_RD, *self._between(mean_D)]).double()
+        return Moment(mean_D.double(), rows_RD.T @ rows_RD)
+
+    def _total_and_mean(self) -> tuple[Tensor, Tensor]:
+        """Number of all images seen, and their mean."""
+        classes = [group.gaussians for group in self.groups]
+        total = torch.cat([one.counts_K for one in classes]).sum()
+        return total, torch.stack([(one.counts_K / total) @ one.means_KD for one in classes]).sum(dim=0)
+
+    def _between(self, mean_D: Tensor) -> Iterator[Tensor]:
+        """Rows of the scatter of the class means."""
+        classes = (group.gaussians for group in self.groups)
+        return (one.counts_K.sqrt()[:, None] * (one.means_KD - mean_D) for one in classes)
 
     @cached_property
     def scatter(self) -> Scatter:
         """The scatter of all images seen: within the classes, and between them."""
-        if self.within_RD is None:
+        if self.within_RD is None and self.moment is None:
             raise BadInputError("this memory keeps no statistics, which the covariance of all classes needs")
-        classes = [group.gaussians for group in self.groups]
-        total = torch.cat([one.counts_K for one in classes]).sum()
-        mean_D = torch.stack([(one.counts_K / total) @ one.means_KD for one in classes]).sum(dim=0)
-        between = (one.counts_K.sqrt()[:, None] * (one.means_KD - mean_D) for one in classes)
-        rows_RD = summed_rows(self.within_RD, between)
+        total, mean_D = self._total_and_mean()
         floors = [group.statistics.floor_K for group in self.groups if group.statistics is not None]
         reduced = [floor.sum() for floor in floors if floor is not None]
-        if not reduced:
-            return Scatter(rows_RD, total)
-        return Scatter(rows_RD, total, torch.stack(reduced).sum(), self.left_RD)
+        floor, left_RD = (torch.stack(reduced).sum(), self.left_RD) if reduced else (None, None)
+        if self.moment is not None:
+            nothing_0D = mean_D.new_zeros(0, len(mean_D))
+            return Scatter(nothing_0D, total, floor, left_RD, self.moment.scatter_DD(total, mean_D))
+        assert self.within_RD is not None
+        return Scatter(torch.cat([self.within_RD, *self._between(mean_D)]), total, floor, left_RD)
 
     def statistics(self, keys: Sequence[ClassKey]) -> Statistics:
         """Support statistics of some classes side by side, in the order given."""
@@ -207,6 +241,7 @@ class ClassMemory:
     def nbytes(self) -> int:
         """Memory taken; what groups share, or a group holds twice, is counted once."""
         held: list[Any] = [self.within_RD, self.left_RD]
+        held += [] if self.moment is None else [self.moment.centre_D, self.moment.sum_DD]
         for group in self.groups:
             for part in (group.gaussians, group.statistics):
                 values = [] if part is None else [getattr(part, one.name) for one in fields(part)]
@@ -226,7 +261,14 @@ class ClassMemory:
             }
             for group in self.groups
         ]
-        return {"groups": groups, "within": self.within_RD, "rank": self.rank, "left": self.left_RD}
+        moment = None if self.moment is None else _fields(self.moment)
+        return {
+            "groups": groups,
+            "within": self.within_RD,
+            "rank": self.rank,
+            "left": self.left_RD,
+            "moment": moment,
+        }
 
     @staticmethod
     def from_state(
@@ -251,7 +293,10 @@ class ClassMemory:
                 )
             )
         within_RD, left_RD = (_moved(state.get(name), device, dtype) for name in ("within", "left"))
-        return ClassMemory(tuple(groups), within_RD, state.get("rank"), left_RD)
+        moment = state.get("moment")
+        if moment is not None:
+            moment = Moment(**{name: _moved(value, device, torch.float64) for name, value in moment.items()})
+        return ClassMemory(tuple(groups), within_RD, state.get("rank"), left_RD, moment)
 
 
 def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:
@@ -272,7 +317,7 @@ def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:
     return groups
 
 
-def _fields(value: Gaussians | Statistics) -> dict[str, Any]:
+def _fields(value: Gaussians | Statistics | Moment) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
     return {
         name: list(content) if isinstance(content, tuple) else content for name, content in fields.items()
@@ -295,78 +340,3 @@ def in_order(parts: Sequence[tuple[Sequence[ClassKey], Tensor]], keys: Sequence[
     if missing:
         raise BadInputError(f"classes that were never learned: {missing}")
     return torch.cat([part for _, part in parts], dim=1)[:, [column[key] for key in keys]]
-
-
-EncodingName = str
-"""A name in `ENCODINGS`."""
-
-EncodingRule = Callable[[Tensor, Tensor, int], Tensor]
-"""d^t of d^(t-1), the encoding of task t by itself, and t = 2, 3, ...; d^1 is that of the first task by itself."""
-
-ENCODINGS: dict[EncodingName, EncodingRule] = {}
-
-
-def encoding(name: EncodingName) -> Callable[[EncodingRule], EncodingRule]:
-    """Register a rule under a name, for strategies and the command line."""
-
-    def register(rule: EncodingRule) -> EncodingRule:
-        if name in ENCODINGS:
-            raise BadInputError(f"there is an encoding called {name!r} already")
-        ENCODINGS[name] = rule
-        return rule
-
-    return register
-
-
-@encoding("moving")
-def moving(_before: Tensor, own: Tensor, _t: int) -> Tensor:
-    """That of the latest task."""
-    return own
-
-
-@encoding("first")
-def first(before: Tensor, _own: Tensor, _t: int) -> Tensor:
-    """That of the first task for ever."""
-    return before
-
-
-@encoding("averaging")
-def averaging(before: Tensor, own: Tensor, t: int) -> Tensor:
-    """The mean over all tasks so far."""
-    return own / t + before * ((t - 1) / t)
-
-
-@dataclass(frozen=True)
-class StreamEncoding:
-    """d^t and how many tasks went into it; `observe` gives the next one and leaves this one alone."""
-
-    kind: EncodingName
-    tasks: int = 0
-    value: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in ENCODINGS:
-            raise BadInputError(f"unknown encoding {self.kind!r}; there are {', '.join(ENCODINGS)}")
-
-    @property
-    def settled(self) -> bool:
-        """Whether no later task can change it, so that later tasks need not be encoded."""
-        return self.kind == "first" and self.tasks > 0
-
-    def observe(self, own: Tensor | None) -> StreamEncoding:
-        """The encoding after one more task, whose own encoding is given (None where features are frozen)."""
-        tasks = self.tasks + 1
-        if self.settled:
-            return replace(self, tasks=tasks)
-        if own is None or self.value is None:
-            return replace(self, tasks=tasks, value=own)
-        value = ENCODINGS[self.kind](self.value, own, tasks)
-        if value.shape != own.shape:
-            raise BadInputError(
-                f"the encoding {self.kind!r} must give a vector of {own.numel()} numbers, not {tuple(value.shape)}"
-            )
-        return replace(self, tasks=tasks, value=value)
-
-    def state(self) -> dict[str, Any]:
-        """Plain values, for a state dict."""
-        return {"kind": self.kind, "tasks": self.tasks, "value": self.value}

@@ -29,8 +29,8 @@ from cl_cnaps.continual.continual_cnaps import (
     ContinualConfig,
     Covariance,
 )
+from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.continual.evaluator import Evaluator, QueryScope, QuerySet
-from cl_cnaps.continual.memory import EncodingName
 from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError

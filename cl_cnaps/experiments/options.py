@@ -213,7 +213,7 @@ class StreamOptions(ModelOptions):
         "Which task encoding adapts the features: the latest task's, the first's for ever, or their running mean. "
         "Baselines have none.",
         choices=(*ENCODINGS, "all"),
-        registered="continual.memory:ENCODINGS",
+        registered="continual.encodings:ENCODINGS",
         shown="first",
     )
     head: str = option(

@@ -26,13 +26,13 @@ from cl_cnaps.gaussian.gaussians import (
 from cl_cnaps.gaussian.mahalanobis import mahalanobis_logits
 from cl_cnaps.gaussian.refinement import Refinement, Rounds, Unbounded, refine, refinement_rounds
 from cl_cnaps.gaussian.statistics import (
+    Moment,
     Scatter,
     Statistics,
     at_most_width,
     combine,
     join,
     pool,
-    summed_rows,
     support_statistics,
     weighted_statistics,
 )
@@ -43,6 +43,7 @@ __all__ = [
     "RULES",
     "Gaussians",
     "Metric",
+    "Moment",
     "Normaliser",
     "Refinement",
     "Rounds",
@@ -64,7 +65,6 @@ __all__ = [
     "pool",
     "refine",
     "refinement_rounds",
-    "summed_rows",
     "support_statistics",
     "weighted_statistics",
 ]

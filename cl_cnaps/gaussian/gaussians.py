@@ -28,6 +28,7 @@ from cl_cnaps.gaussian.statistics import (
     plus,
     rows_of,
     sort_rows,
+    with_one_shot_rows,
 )
 
 Normaliser = Literal["paper", "released-simple", "released-transductive"]
@@ -54,6 +55,10 @@ class Gaussians:
     beta: float
     floor_K: Tensor | None = None
     """`floor` is their mean by count; None where no scatter was reduced. Kept by class, so that merging is exact."""
+    sum_DD: Tensor | None = None
+    """One more shared part, as a matrix: of Gaussians that are made for queries at hand, and are not stored."""
+    sum_weight_K: Tensor | None = None
+    """What `sum_DD` is multiplied by in each class."""
 
     @property
     def n_classes(self) -> int:
@@ -64,6 +69,13 @@ class Gaussians:
     def width(self) -> int:
         """D."""
         return int(self.means_KD.shape[1])
+
+    @property
+    def base_weight_KT(self) -> Tensor:
+        """Weights of all that is shared: classes with equal ones have the same base."""
+        if self.sum_weight_K is None:
+            return self.shared_weight_KT
+        return torch.cat([self.shared_weight_KT, self.sum_weight_K[:, None]], dim=1)
 
     def select(self, classes: Tensor) -> Gaussians:
         """Some of the classes, in the order given; shared rows that none of them uses are dropped."""
@@ -80,6 +92,8 @@ class Gaussians:
             weights[:, used],
             self.beta,
             None if self.floor_K is None else self.floor_K[classes],
+            self.sum_DD,
+            None if self.sum_weight_K is None else self.sum_weight_K[classes],
         )
 
     def compressed(self, rank: int | None = None) -> Gaussians:
@@ -87,6 +101,7 @@ class Gaussians:
 
         With `rank`, class and shared part have at most so many rows per class; see `reduction.reduce_rows`.
         """
+        _check_rows(self)
         if rank is not None and rank < self.width:
             return self._reduced(rank)
         rows, row_class, weights = self.rows_RD.detach(), self.row_class_R, self.shared_weight_KT.detach()
@@ -173,6 +188,8 @@ class Gaussians:
         q = own.T @ own + self.identity * torch.eye(self.width, dtype=own.dtype, device=own.device)
         for weight, part in zip(self.shared_weight_KT[k], self.shared, strict=True):
             q = q + weight * (part.T @ part)
+        if self.sum_DD is not None and self.sum_weight_K is not None:
+            q = q + self.sum_weight_K[k] * self.sum_DD.to(q)
         return q
 
     def nbytes(self) -> int:
@@ -184,7 +201,7 @@ class Gaussians:
             self.row_class_R,
             self.shared_weight_KT,
             *self.shared,
-            *([] if self.floor_K is None else [self.floor_K]),
+            *(part for part in (self.floor_K, self.sum_DD, self.sum_weight_K) if part is not None),
         ]
         return sum(part.numel() * part.element_size() for part in parts)
 
@@ -216,7 +233,7 @@ def estimate(
     if normaliser == "paper":
         class_norm_K, task_norm = 1 / counts_K, 1 / total
     elif normaliser == "released-simple":
-        rows_RD, row_class_R = _with_one_shot_rows(statistics)
+        rows_RD, row_class_R = with_one_shot_rows(statistics)
         class_norm_K = 1 / (counts_K - 1).where(counts_K > 1, torch.ones_like(counts_K))
         if float(total) > 1:
             task_norm = 1 / (total - 1)
@@ -235,7 +252,7 @@ def estimate(
 
     own_K, shared_K = lambda_K * class_norm_K, (1 - lambda_K) * task_norm
     rest = _rest(counts_K, scatter, own_K, shared_K)
-    return Gaussians(
+    made = Gaussians(
         counts_K,
         statistics.means_KD,
         rows_RD * own_K.sqrt()[row_class_R][:, None],
@@ -245,6 +262,7 @@ def estimate(
         beta,
         rest.floor_K,
     )
+    return _with_sum(made, scatter.sum_DD, shared_K)
 
 
 class _Rest(NamedTuple):
@@ -284,8 +302,9 @@ def estimate_weighted(
     scatter = scatter or statistics.scatter
     counts_K, (own, shared) = statistics.counts_K, weights
     scale_K = (own / counts_K).sqrt() if bool(own > 0) else torch.zeros_like(counts_K)
-    rest = _rest(counts_K, scatter, scale_K.square(), (shared / scatter.total).expand_as(counts_K))
-    return Gaussians(
+    shared_K = (shared / scatter.total).expand_as(counts_K)
+    rest = _rest(counts_K, scatter, scale_K.square(), shared_K)
+    made = Gaussians(
         counts_K,
         statistics.means_KD,
         statistics.rows_RD * scale_K[statistics.row_class_R][:, None],
@@ -295,6 +314,24 @@ def estimate_weighted(
         1.0,
         rest.floor_K,
     )
+    return _with_sum(made, scatter.sum_DD, shared_K)
+
+
+def _with_sum(gaussians: Gaussians, sum_DD: Tensor | None, weight_K: Tensor) -> Gaussians:
+    """The same with a matrix in place of the first shared rows, where there is one."""
+    if sum_DD is None:
+        return gaussians
+    shared, weights_KT = gaussians.shared[1:], gaussians.shared_weight_KT[:, 1:]
+    return replace(
+        gaussians, shared=shared, shared_weight_KT=weights_KT, sum_DD=sum_DD, sum_weight_K=weight_K
+    )
+
+
+def _check_rows(*parts: Gaussians) -> None:
+    if any(part.sum_DD is not None for part in parts):
+        raise BadInputError(
+            "Gaussians whose shared part is a matrix are for queries at hand, not for storing"
+        )
 
 
 def merge(stored: Gaussians, new: Gaussians) -> Gaussians:
@@ -302,6 +339,7 @@ def merge(stored: Gaussians, new: Gaussians) -> Gaussians:
 
     Exact in factored form: a weighted sum of Grams is the Gram of the weighted rows.
     """
+    _check_rows(stored, new)
     if stored.n_classes != new.n_classes or stored.width != new.width or stored.beta != new.beta:
         raise BadInputError(
             f"cannot merge {stored.n_classes} classes of width {stored.width} (beta {stored.beta}) with "
@@ -335,6 +373,7 @@ def concatenate(parts: Sequence[Gaussians]) -> Gaussians:
     """The classes of several sets side by side, each with its own shared rows."""
     if not parts:
         raise BadInputError("no classes to put together")
+    _check_rows(*parts)
     if len({(part.width, part.beta) for part in parts}) > 1:
         raise BadInputError("cannot put together classes of different feature width or beta")
     offsets = [0]
@@ -350,25 +389,4 @@ def concatenate(parts: Sequence[Gaussians]) -> Gaussians:
         weights,
         parts[0].beta,
         join_floors([part.floor_K for part in parts], [part.counts_K for part in parts]),
-    )
-
-
-def _with_one_shot_rows(statistics: Statistics) -> tuple[Tensor, Tensor]:
-    """Class rows as in the released Simple CNAPS, where a one-shot class gets v 11^T in place of Sigma_k.
-
-    v is the variance (n - 1 form) of the entries of that one feature vector: the released estimator takes the
-    vector for D samples of one variable.
-    """
-    one_shot = torch.nonzero(statistics.counts_K == 1).flatten()
-    if not len(one_shot):
-        return statistics.rows_RD, statistics.row_class_R
-    if statistics.width < 2:
-        raise BadInputError(
-            "the released rule for one-shot classes takes a variance over features: it needs 2 or more"
-        )
-    keep = statistics.counts_K[statistics.row_class_R] != 1
-    deviation = statistics.means_KD[one_shot].std(dim=1, correction=1)
-    constant = deviation[:, None].expand(-1, statistics.width)
-    return sort_rows(
-        torch.cat([statistics.rows_RD[keep], constant]), torch.cat([statistics.row_class_R[keep], one_shot])
     )

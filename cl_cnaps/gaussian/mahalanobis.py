@@ -108,7 +108,7 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Soluti
 
 def _groups(gaussians: Gaussians) -> list[Tensor]:
     """Classes that have the same base, and so are solved together."""
-    weights = gaussians.shared_weight_KT
+    weights = gaussians.base_weight_KT
     every = torch.arange(gaussians.n_classes, device=weights.device)
     if not weights.shape[1]:  # nothing shared: beta I is everyone's base
         return [every]
@@ -198,7 +198,8 @@ def _base(
     weights = gaussians.shared_weight_KT[k]
     parts = [t for t in range(len(gaussians.shared)) if float(weights[t].detach()) > 0]
     rank = sum(gaussians.shared[t].shape[0] for t in parts)
-    dense = rank >= _DENSE_FROM * gaussians.width or own_rank >= gaussians.width
+    whole, weight_K = gaussians.sum_DD, gaussians.sum_weight_K
+    dense = whole is not None or rank >= _DENSE_FROM * gaussians.width or own_rank >= gaussians.width
     # The low-rank form subtracts nearly equal numbers when variances are large, so it runs in float64. It is small.
     dtype = dtype if dense else torch.float64
     size = gaussians.width if dense else rank
@@ -218,6 +219,8 @@ def _base(
         matrix = beta * identity
         for t in parts:
             matrix = matrix + weights[t].to(dtype) * gram_of(t)
+        if whole is not None and weight_K is not None:
+            matrix = matrix + weight_K[k].to(dtype) * whole.to(dtype)
         check_digits(matrix, beta)
         return _Base(factorise(matrix), None, beta)
     if len(parts) == 1:

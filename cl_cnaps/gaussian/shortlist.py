@@ -187,7 +187,7 @@ class Pencil:
     @staticmethod
     def of(scatter: Scatter, beta: float, dtype: torch.dtype) -> Pencil:
         """The pencil of a scatter, with the classes' covariances as in `estimate`."""
-        covariance_DD = gram(scatter.rows_RD.to(dtype)) / scatter.total
+        covariance_DD = scatter.matrix(dtype) / scatter.total
         identity_DD = torch.eye(len(covariance_DD), dtype=dtype, device=covariance_DD.device)
         rest_DD = torch.zeros_like(covariance_DD)
         if scatter.floor is not None:

@@ -11,7 +11,7 @@ having more of it. Where the sum of all that was left out is known, f_k I takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -42,6 +42,8 @@ class Scatter:
     """Sum of f_k over the classes, where their scatters were reduced."""
     left_RD: Tensor | None = None
     """Rows of the sum of all that was left out, where it is known and `rows_RD` is exact: f_k I takes its form."""
+    sum_DD: Tensor | None = None
+    """The sum as a matrix, where rows would be as many as features; `rows_RD` is empty then."""
 
     def scaled(self, factor: Tensor) -> Scatter:
         """The scatter of all features times `factor`."""
@@ -50,7 +52,12 @@ class Scatter:
             self.total,
             None if self.floor is None else self.floor * factor.square(),
             None if self.left_RD is None else self.left_RD * factor,
+            None if self.sum_DD is None else self.sum_DD * factor.square(),
         )
+
+    def matrix(self, dtype: torch.dtype) -> Tensor:
+        """The sum as a matrix, D x D."""
+        return gram(self.rows_RD.to(dtype)) if self.sum_DD is None else self.sum_DD.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,29 @@ class Statistics:
         floor_K = plus(self.floor_K, found.floor_K)
         reduced = Statistics(self.counts_K, self.means_KD, rows_RD, found.row_class_R, floor_K, scale_R)
         return reduced, found.left_RD
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """The sum of (z - c)(z - c)^T over all images seen, about a fixed centre c, in float64.
+
+    A few more images cost the same whatever came before, and so do classes that are seen again.
+    """
+
+    centre_D: Tensor
+    sum_DD: Tensor
+
+    def plus(self, statistics: Statistics, sign: int = 1) -> Moment:
+        """The sum with the images of some classes, or with `sign` -1 without them."""
+        means_KD = statistics.means_KD.double() - self.centre_D
+        between_KD = statistics.counts_K.double().sqrt()[:, None] * means_KD
+        rows_RD = torch.cat([statistics.restored().rows_RD.double(), between_KD])
+        return Moment(self.centre_D, self.sum_DD + sign * (rows_RD.T @ rows_RD))
+
+    def scatter_DD(self, total: Tensor, mean_D: Tensor) -> Tensor:
+        """The sum about the images' own mean."""
+        shift_D = (total.double().sqrt() * (mean_D - self.centre_D))[:, None]
+        return torch.addmm(self.sum_DD, shift_D, shift_D.T, alpha=-1)
 
 
 def support_statistics(features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Statistics:
@@ -279,6 +309,27 @@ def sort_rows(rows_RD: Tensor, row_class_R: Tensor) -> tuple[Tensor, Tensor]:
     return rows_RD[order], row_class_R[order]
 
 
+def with_one_shot_rows(statistics: Statistics) -> tuple[Tensor, Tensor]:
+    """Class rows as in the released Simple CNAPS, where a one-shot class gets v 11^T in place of Sigma_k.
+
+    v is the variance (n - 1 form) of the entries of that one feature vector: the released estimator takes the
+    vector for D samples of one variable.
+    """
+    one_shot = torch.nonzero(statistics.counts_K == 1).flatten()
+    if not len(one_shot):
+        return statistics.rows_RD, statistics.row_class_R
+    if statistics.width < 2:
+        raise BadInputError(
+            "the released rule for one-shot classes takes a variance over features: it needs 2 or more"
+        )
+    keep = statistics.counts_K[statistics.row_class_R] != 1
+    deviation = statistics.means_KD[one_shot].std(dim=1, correction=1)
+    constant = deviation[:, None].expand(-1, statistics.width)
+    return sort_rows(
+        torch.cat([statistics.rows_RD[keep], constant]), torch.cat([statistics.row_class_R[keep], one_shot])
+    )
+
+
 def rows_of(row_class_R: Tensor, n_classes: int, classes: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of the rows of some classes, which may repeat, and for each its class by position in `classes`."""
     ranks = torch.bincount(row_class_R, minlength=n_classes)
@@ -330,18 +381,6 @@ def at_most_width(rows_RD: Tensor) -> Tensor:
             pass
     factor: Tensor = torch.linalg.qr(rows_RD.detach(), mode="r").R
     return factor
-
-
-def summed_rows(first_RD: Tensor, more: Iterable[Tensor]) -> Tensor:
-    """At most D rows whose Gram is the sum of the parts' Grams; few parts are held at a time."""
-    held, number = [first_RD], len(first_RD)
-    for part in more:
-        held.append(part)
-        number += len(part)
-        if number >= 2 * _MANY * first_RD.shape[1]:
-            held = [at_most_width(torch.cat(held))]
-            number = len(held[0])
-    return at_most_width(torch.cat(held))
 
 
 def join_rows(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -329,9 +329,7 @@ class TransductiveCnaps(CnapsModel):
                 are chosen; those of Transductive+ are raw, as in its training.
         """
         kind = self.config.responsibilities
-        calibrated = kind == "calibrated" or (
-            kind == "auto" and covered and self.config.variant != "plus"
-        )
+        calibrated = kind == "calibrated" or (kind == "auto" and covered and self.config.variant != "plus")
         return refinement_rounds(
             support,
             query_QD,

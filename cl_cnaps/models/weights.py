@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cl_cnaps import __version__
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, escaped, foreign
 from cl_cnaps.gaussian import FIT_RULES
 from cl_cnaps.models.backbones import Backbone, load_backbone
@@ -26,7 +27,6 @@ from cl_cnaps.models.encoders import SetEncoderConfig
 from cl_cnaps.models.networks import PACKAGED
 from cl_cnaps.models.tensor_files import load_exactly, read_metadata, read_tensors, write_tensors
 from cl_cnaps.paths import below, weights_root
-from cl_cnaps.version import __version__
 
 _log = logging.getLogger(__name__)
 

@@ -394,8 +394,8 @@ def test_few_directions_per_class_take_less_memory(stream: Stream) -> None:
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
     from cl_cnaps.continual.baselines import BASELINES
     from cl_cnaps.continual.benchmarks import BENCHMARKS, DOMAINS, MIXED
+    from cl_cnaps.continual.encodings import ENCODINGS
     from cl_cnaps.continual.fscil import FSCIL
-    from cl_cnaps.continual.memory import ENCODINGS
     from cl_cnaps.gaussian import metric_names
     from cl_cnaps.models.cnaps import MODELS
     from cl_cnaps.names import VARIANTS, Variant

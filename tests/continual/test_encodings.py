@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from cl_cnaps.continual import memory
-from cl_cnaps.continual.memory import ENCODINGS, EncodingName, StreamEncoding, encoding
+from cl_cnaps.continual import encodings
+from cl_cnaps.continual.encodings import ENCODINGS, EncodingName, StreamEncoding, encoding
 from cl_cnaps.errors import BadInputError
 
 OWN = torch.randn(5, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -70,7 +70,7 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
 
 
 def test_a_person_adds_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "ENCODINGS", dict(ENCODINGS))
+    monkeypatch.setattr(encodings, "ENCODINGS", dict(ENCODINGS))
     told = []
 
     @encoding("largest")

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from cl_cnaps.continual.cnaps_learner import CnapsLearner
 from cl_cnaps.continual.continual_cnaps import Covariance
-from cl_cnaps.continual.memory import ClassGroup, EncodingName
+from cl_cnaps.continual.encodings import EncodingName
+from cl_cnaps.continual.memory import ClassGroup
 from cl_cnaps.continual.stream import accuracy, run_stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.features.kept import KeptBatches

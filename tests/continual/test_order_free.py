@@ -13,6 +13,7 @@ from models.small import small_model
 from torch import Tensor
 
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
+from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.errors import BadInputError, ClCnapsError
 
 CLASSES = 6
@@ -83,9 +84,34 @@ def test_memory_is_flat_beside_the_classes_own() -> None:
         labels = torch.full((20,), task)
         one.learn(images_of(labels, seed=task), labels, task)
         sizes.append(one.memory_bytes())
-        assert one.memory.within_RD is not None
-        assert one.memory.within_RD.shape[0] <= one.memory.within_RD.shape[1]
     assert sizes[3] - sizes[2] == sizes[2] - sizes[1]
+
+
+def test_few_images_are_kept_as_rows_and_many_as_a_matrix() -> None:
+    """Both forms are the scatter of all features, also where a class is seen again."""
+    one, seen = learner(), []
+    for step, (label, shots) in enumerate(((0, 4), (1, 4), (0, 20), (2, 1))):
+        labels = torch.full((shots,), label)
+        images = images_of(labels, seed=step)
+        one.learn(images, labels, step)
+        seen.append(one.embed(images))
+        assert (one.memory.within_RD is None) == (one.memory.moment is not None) == (step >= 2)
+        features_ND = torch.cat(seen)
+        centred_ND = features_ND - features_ND.mean(dim=0)
+        dense_DD = one.memory.scatter.matrix(torch.float64)
+        torch.testing.assert_close(dense_DD, centred_ND.T @ centred_ND, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shots", [1, 12])
+def test_a_forgotten_class_leaves_nothing(shots: int) -> None:
+    labels = torch.arange(4).repeat_interleave(shots)
+    images = images_of(labels, seed=3)
+    one, never = learner(), learner()
+    one.learn(images, labels, 0)
+    one.memory = one.memory.without(ClassKey(-1, 2))
+    never.learn(images[labels != 2], labels[labels != 2], 0)
+    assert (one.memory.moment is None) == (shots == 1)
+    torch.testing.assert_close(logits(one), logits(never), rtol=1e-7, atol=1e-7)
 
 
 def test_a_state_dict_takes_it_along_and_refuses_the_other_kind() -> None:
@@ -94,6 +120,9 @@ def test_a_state_dict_takes_it_along_and_refuses_the_other_kind() -> None:
     one.learn(images, labels, 0)
     copy.load_state_dict(one.state_dict())
     assert torch.equal(logits(copy), logits(one))
+    assert one.memory.moment is not None
+    assert copy.memory.moment is not None
+    assert torch.equal(copy.memory.moment.sum_DD, one.memory.moment.sum_DD)
     with pytest.raises(ClCnapsError, match="covariance of seen"):
         learner(covariance="task").load_state_dict(one.state_dict())
 

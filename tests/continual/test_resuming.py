@@ -11,7 +11,7 @@ import torch
 from continual.small_strategies import evaluated, make
 from continual.small_streams import benchmark_of, digest, small_stream
 
-from cl_cnaps.continual.memory import EncodingName
+from cl_cnaps.continual.encodings import EncodingName
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.cnaps import MODELS, ModelName
 

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from cl_cnaps.active.acquisition import STRATEGIES
 from cl_cnaps.commands.main import main
 from cl_cnaps.continual.baselines import baseline, registry
-from cl_cnaps.continual.memory import ENCODINGS, StreamEncoding
+from cl_cnaps.continual.encodings import ENCODINGS, StreamEncoding
 from cl_cnaps.data.registry import OPENERS
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.gaussian import MEANS_ALONE, RULES

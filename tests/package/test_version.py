@@ -20,4 +20,4 @@ def test_the_citation_and_the_changes_name_the_version() -> None:
 def test_the_build_reads_it_from_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "cl_cnaps.version.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "cl_cnaps.__version__"}
