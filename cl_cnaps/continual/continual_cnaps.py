@@ -30,6 +30,8 @@ Covariance = Literal["task", "seen"]
 
 _CLASSES_AT_ONCE = 1024
 """Classes that are scored together: their rows are copied."""
+_MOST_KEPT = 1 << 24
+"""Most numbers in class rows that are kept factored for the next queries: 64 MB in float32, and up to twice that."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class ContinualCnaps(nn.Module):
         """Where features are kept for others that embed the same images, if they are."""
         self._network: FoldedNetwork | None = None
         self._shortlist: tuple[ClassMemory, Shortlist] | None = None
+        self._ready: tuple[ClassMemory | None, dict[tuple[ClassKey, ...], Gaussians]] = (None, {})
         rule = self.model.config.rule
         if self.config.shortlist is not None and (rule != "mahalanobis" or self.transductive):
             raise BadInputError(
@@ -206,11 +209,24 @@ class ContinualCnaps(nn.Module):
     def gaussians(self, keys: Sequence[ClassKey]) -> Gaussians:
         """Class Gaussians in the order given, before any refinement."""
         if self.pools_covariance:
-            return self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
+            return self._pooled_gaussians(tuple(keys))
         groups = self.memory.groups_of(keys)
         position = {key: i for i, key in enumerate(key for group in groups for key in group.keys)}
         whole = concatenate([group.gaussians for group in groups])
         return whole.select(torch.tensor([position[key] for key in keys], device=whole.means_KD.device))
+
+    @torch.no_grad()
+    def _pooled_gaussians(self, keys: tuple[ClassKey, ...]) -> Gaussians:
+        """Those of the covariance of all classes; kept until classes are learned, if they are few enough."""
+        memory, ready = self._ready
+        if memory is not self.memory:
+            memory, ready = self._ready = (self.memory, {})
+        if keys not in ready:
+            made = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
+            if sum(one.rows_RD.numel() for one in (made, *ready.values())) > _MOST_KEPT:
+                return made
+            ready[keys] = made.for_many_queries()
+        return ready[keys]
 
     @torch.no_grad()
     def stored_logits(self, features_QD: Tensor, keys: Sequence[ClassKey]) -> Tensor:

@@ -318,10 +318,8 @@ def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:
 
 
 def _fields(value: Gaussians | Statistics | Moment) -> dict[str, Any]:
-    fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
-    return {
-        name: list(content) if isinstance(content, tuple) else content for name, content in fields.items()
-    }
+    parts = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+    return {name: list(part) if isinstance(part, tuple) else part for name, part in parts.items()}
 
 
 def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +59,8 @@ class Gaussians:
     """One more shared part, as a matrix: of Gaussians that are made for queries at hand, and are not stored."""
     sum_weight_K: Tensor | None = None
     """What `sum_DD` is multiplied by in each class."""
+    kept: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    """What `mahalanobis.solve` has made of these numbers, where it is to keep it; see `for_many_queries`."""
 
     @property
     def n_classes(self) -> int:
@@ -69,6 +71,12 @@ class Gaussians:
     def width(self) -> int:
         """D."""
         return int(self.means_KD.shape[1])
+
+    def for_many_queries(self) -> Gaussians:
+        """The same, factored once however many sets of queries come; it then takes up to three times the memory."""
+        copy = replace(self)
+        object.__setattr__(copy, "kept", {})
+        return copy
 
     @property
     def base_weight_KT(self) -> Tensor:

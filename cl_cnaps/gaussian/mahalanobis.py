@@ -16,6 +16,7 @@ larger than beta. Where float32 has not so many to lose, everything is done agai
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -90,13 +91,8 @@ def solve(gaussians: Gaussians, query_QD: Tensor) -> Solution:
 def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Solution:
     if gaussians.n_classes == 0:
         return Solution(query_QD.new_zeros(query_QD.shape[0], 0), query_QD.new_zeros(0))
-    rows = OwnRows(gaussians.rows_RD, gaussians.row_class_R, gaussians.n_classes)
     groups = _groups(gaussians)
-    grams: dict[tuple[int, bool], Tensor] = {}
-    parts = []
-    for classes in groups:
-        base = _base(gaussians, int(classes[0]), rows.longest(classes), dtype, grams)
-        parts.append(_solve_group(gaussians.means_KD[classes], rows, classes, base, query_QD))
+    parts = [one.solve(query_QD) for one in _made_ready(gaussians, groups, dtype)]
     if len(parts) == 1:  # all classes, in their order
         return Solution(parts[0].distances_QK.to(dtype), parts[0].log_determinants_K.to(dtype))
     order = torch.argsort(torch.cat(groups))
@@ -104,6 +100,23 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Soluti
         torch.cat([part.distances_QK.to(dtype) for part in parts], dim=1)[:, order],
         torch.cat([part.log_determinants_K.to(dtype) for part in parts])[order],
     )
+
+
+def _made_ready(gaussians: Gaussians, groups: list[Tensor], dtype: torch.dtype) -> Iterable[_Group]:
+    """The groups of classes with what does not depend on the queries: one at a time, unless they are kept."""
+    kept, rows = gaussians.kept, OwnRows(gaussians.rows_RD, gaussians.row_class_R, gaussians.n_classes)
+    grams: dict[tuple[int, bool], Tensor] = {}
+
+    def made(classes: Tensor) -> _Group:
+        base = _base(gaussians, int(classes[0]), rows.longest(classes), dtype, grams)
+        return _Group(gaussians.means_KD[classes], rows, classes, base, keep=kept is not None)
+
+    if kept is None:
+        return map(made, groups)
+    if dtype not in kept:
+        kept[dtype] = [made(classes) for classes in groups]
+    found: list[_Group] = kept[dtype]
+    return found
 
 
 def _groups(gaussians: Gaussians) -> list[Tensor]:
@@ -236,57 +249,96 @@ def _base(
     return _Base(factorise(beta * identity + matrix), rows, beta)
 
 
-def _solve_group(means_KD: Tensor, rows: OwnRows, classes: Tensor, base: _Base, query_QD: Tensor) -> Solution:
-    """Distances of all queries to the classes of one group, and the log-determinants of these."""
-    centre_D = means_KD.mean(dim=0)
-    means_KE = base.map(means_KD - centre_D)
-    query_QE = base.map(query_QD - centre_D)
-    signed_QE, signed_KE = base.signed(query_QE), base.signed(means_KE)
-    to_base = (
-        (query_QE * signed_QE).sum(dim=1)[:, None]
-        + (means_KE * signed_KE).sum(dim=1)
-        - 2 * query_QE @ signed_KE.T
-    )
-    of_base_K = base.log_determinant(means_KD.shape[1]).expand(len(classes))
-    rank = rows.longest(classes)
-    if rank == 0:
-        return Solution(to_base, of_base_K)
-    step = max(1, _CHUNK // (rank * max(query_QE.shape)))
-    parts = [slice(i, i + step) for i in range(0, len(classes), step)]
-    blocks = (base.map(rows.block(classes[part], rank)) for part in parts)
-    if rank >= means_KD.shape[1]:  # the base is dense then, so that E = D and there are no signs
-        found = [_dense(block, query_QE, means_KE[part]) for part, block in zip(parts, blocks, strict=True)]
-        distances_KQ, gains_K = (torch.cat(each) for each in zip(*found, strict=True))
-        return Solution(distances_KQ.T, of_base_K + gains_K)
-    found = [
-        _correction(block, base, signed_QE, signed_KE[part])
-        for part, block in zip(parts, blocks, strict=True)
-    ]
-    corrections_KQ, gains_K = (torch.cat(each) for each in zip(*found, strict=True))
-    return Solution(to_base - corrections_KQ.T, of_base_K + gains_K)
+class _Group:
+    """Classes that have the same base, made ready for queries."""
+
+    def __init__(self, means_KD: Tensor, rows: OwnRows, classes: Tensor, base: _Base, *, keep: bool) -> None:
+        self._rows, self._classes, self._base = rows, classes, base
+        self._rank, self._width = rows.longest(classes), means_KD.shape[1]
+        self._centre_D = means_KD.mean(dim=0)
+        self._means_KE = base.map(means_KD - self._centre_D)
+        self._kept = list(self._blocks()) if keep else None
+
+    def _blocks(self) -> Iterator[_Block]:
+        """The classes' own parts, some classes at a time."""
+        if self._rank == 0:
+            return
+        step = max(1, _CHUNK // (self._rank * self._means_KE.shape[1]))
+        make = _dense_block if self._rank >= self._width else _low_rank_block
+        for classes, means_KE in zip(
+            torch.split(self._classes, step), torch.split(self._means_KE, step), strict=True
+        ):
+            yield make(self._base.map(self._rows.block(classes, self._rank)), means_KE, self._base)
+
+    def solve(self, query_QD: Tensor) -> Solution:
+        """Distances of queries to these classes, and the classes' log-determinants."""
+        query_QE = self._base.map(query_QD - self._centre_D)
+        blocks = self._blocks() if self._kept is None else self._kept
+        found = [(block.distances(query_QE), block.gains_K) for block in blocks]
+        of_base_K = self._base.log_determinant(self._width).expand(len(self._classes))
+        if self._rank >= self._width:  # the base is dense then, so that E = D and there are no signs
+            return Solution(torch.cat([one for one, _ in found]).T, of_base_K + _joined_gains(found))
+        signed_QE, signed_KE = self._base.signed(query_QE), self._base.signed(self._means_KE)
+        to_base = (
+            (query_QE * signed_QE).sum(dim=1)[:, None]
+            + (self._means_KE * signed_KE).sum(dim=1)
+            - 2 * query_QE @ signed_KE.T
+        )
+        if not found:
+            return Solution(to_base, of_base_K)
+        corrections_KQ = torch.cat([one for one, _ in found])
+        return Solution(to_base - corrections_KQ.T, of_base_K + _joined_gains(found))
 
 
-def _correction(rows_KPE: Tensor, base: _Base, signed_QE: Tensor, signed_KE: Tensor) -> tuple[Tensor, Tensor]:
-    """What a class's own rows, mapped, take off the distance in the base, K x Q, and add to its log-determinant, K."""
-    gram_KPP = rows_KPE @ base.signed(rows_KPE).mT
+def _joined_gains(found: list[tuple[Tensor, Tensor]]) -> Tensor:
+    return torch.cat([gains_K for _, gains_K in found])
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What own rows of some classes add to log-determinants, and what of distances depends on the classes alone.
+
+    With rows it takes the distances that they take off those in the base, else whole distances.
+    """
+
+    factor_KPP: Tensor
+    """The inverse of L_k; in the dense form M_k itself."""
+    means_KE: Tensor
+    """In the low-rank form own_k B^-1 mu_k, K x P."""
+    gains_K: Tensor
+    rows_KPE: Tensor | None
+
+    def distances(self, query_QE: Tensor) -> Tensor:
+        """K x Q, of some queries at a time."""
+        parts = torch.split(query_QE, query_QE.shape[1])
+        return torch.cat([self._distances(part) for part in parts], dim=1)
+
+    def _distances(self, query_QE: Tensor) -> Tensor:
+        if self.rows_KPE is None:
+            y_KEQ = (query_QE - self.means_KE[:, None]).mT
+            return solve_lower(self.factor_KPP, y_KEQ).square().sum(dim=1)
+        projected_KPQ = self.rows_KPE @ query_QE.T - self.means_KE[..., None]
+        return (self.factor_KPP @ projected_KPQ).square().sum(dim=1)
+
+
+def _low_rank_block(rows_KPE: Tensor, means_KE: Tensor, base: _Base) -> _Block:
+    """|L_k^-1 own_k B^-1 y|^2 with L_k L_k^T = I + own_k B^-1 own_k^T."""
+    signed_KPE = base.signed(rows_KPE)
+    gram_KPP = signed_KPE @ rows_KPE.mT
     check_digits(gram_KPP, 1.0)
     identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
-    projected_KPQ = rows_KPE @ signed_QE.T - rows_KPE @ signed_KE[..., None]
     factor_KPP = factorise(identity + gram_KPP)
-    return (inverses(factor_KPP) @ projected_KPQ).square().sum(dim=1), log_determinants(factor_KPP)
+    means_KP = (signed_KPE @ means_KE[..., None])[..., 0]
+    return _Block(inverses(factor_KPP), means_KP, log_determinants(factor_KPP), signed_KPE)
 
 
-def _dense(rows_KPE: Tensor, query_QE: Tensor, means_KE: Tensor) -> tuple[Tensor, Tensor]:
-    """The same with a D x D factor per class, but for whole distances.
-
-    |M^-1 y|^2 with M M^T = I + rows^T rows in the base's metric.
-    """
+def _dense_block(rows_KPE: Tensor, means_KE: Tensor, base: _Base) -> _Block:
+    """|M_k^-1 y|^2 with M_k M_k^T = I + rows^T rows in the base's metric."""
     gram_KEE = rows_KPE.mT @ rows_KPE
     check_digits(gram_KEE, 1.0)
-    identity = torch.eye(gram_KEE.shape[-1], dtype=rows_KPE.dtype, device=rows_KPE.device)
-    y_KEQ = (query_QE - means_KE[:, None]).mT
+    identity = torch.eye(gram_KEE.shape[-1], dtype=base.dtype, device=rows_KPE.device)
     factor_KEE = factorise(identity + gram_KEE)
-    return solve_lower(factor_KEE, y_KEQ).square().sum(dim=1), log_determinants(factor_KEE)
+    return _Block(factor_KEE, means_KE, log_determinants(factor_KEE), None)
 
 
 def check_digits(matrices: Tensor, floor: float) -> None:

@@ -272,3 +272,40 @@ def _pooling(network: nn.Module) -> str:
         if isinstance(kind, str) and kind:
             return kind
     return "of the network's own"
+
+
+class WithoutCopies(nn.Module):
+    """A convolution of stride 2 that pads as TensorFlow does: of an even side one more zero behind than in front.
+
+    timm copies the input to pad it so. With a row and column of zeros in front of the kernel both sides are padded
+    alike, which the convolution does itself, and products with zero change nothing.
+    """
+
+    def __init__(self, padded: nn.Module) -> None:
+        super().__init__()
+        self.padded = padded
+        assert isinstance(padded, nn.Conv2d)
+        self.groups, self.bias = padded.groups, padded.bias
+        kernel = nn.functional.pad(padded.weight, (1, 0, 1, 0))
+        self.kernel = nn.Parameter(kernel.contiguous(memory_format=torch.channels_last), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map N x C x H/2 x W/2; odd sides go to timm's own form."""
+        if x.shape[-2] % 2 or x.shape[-1] % 2:
+            y: Tensor = self.padded(x)
+            return y
+        padding = (self.kernel.shape[-1] - 2) // 2
+        return nn.functional.conv2d(x, self.kernel, self.bias, 2, padding, groups=self.groups)
+
+
+def copies_to_pad(module: nn.Module) -> bool:
+    """Whether it is one of timm's, and cheap: with few channels together a larger kernel costs more than a copy."""
+    return (
+        type(module).__name__ == "Conv2dSame"
+        and isinstance(module, nn.Conv2d)
+        and module.groups == module.in_channels
+        and module.stride == (2, 2)
+        and module.dilation == (1, 1)
+        and module.kernel_size[0] == module.kernel_size[1]
+        and module.kernel_size[0] % 2 == 1
+    )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.backbones import Backbone, FilmLayer
+from cl_cnaps.models.backbones import Backbone, FilmLayer, WithoutCopies, copies_to_pad
 
 TOLERANCE = 1e-4
 """Largest relative difference between the folded form and the plain one that still counts as the same network."""
@@ -151,6 +151,8 @@ def training_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tensor
     replaced: dict[nn.Module, nn.Module] = {
         norm: FilmNorm(norm) for norm in norms if isinstance(norm, nn.BatchNorm2d)
     }
+    for convolution in filter(copies_to_pad, backbone.network.modules()):
+        replaced[convolution] = WithoutCopies(convolution)
     network = _rebuilt(backbone.network, replaced)
     features: Tensor = torch.func.functional_call(network, modulated_parameters(backbone, film), (prepared,))
     return features
@@ -237,6 +239,8 @@ class Folder:
                 replaced[reader] = _with_affine_input(replaced.get(reader, reader), weight, bias)
             norm = network.get_submodule(norm_name)
             replaced[norm] = _with_parameters(norm, weight=None, bias=None)
+        for convolution in filter(copies_to_pad, network.modules()):
+            replaced[convolution] = WithoutCopies(replaced.get(convolution, convolution))
         folded = _rebuilt(network, replaced)
         for name, tensor in affine.items():  # norms that stayed
             module, _, parameter = name.rpartition(".")

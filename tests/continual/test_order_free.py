@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from models.small import small_model
 from torch import Tensor
 
+from cl_cnaps.continual import continual_cnaps
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.memory import ClassKey
 from cl_cnaps.errors import BadInputError, ClCnapsError
@@ -112,6 +113,21 @@ def test_a_forgotten_class_leaves_nothing(shots: int) -> None:
     never.learn(images[labels != 2], labels[labels != 2], 0)
     assert (one.memory.moment is None) == (shots == 1)
     torch.testing.assert_close(logits(one), logits(never), rtol=1e-7, atol=1e-7)
+
+
+def test_what_is_kept_for_the_next_queries_ends_with_the_next_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = data([4] * CLASSES)
+    one, never_kept = learner(), learner()
+    for task in range(3):
+        taken = labels // 2 == task
+        for each in (one, never_kept):
+            each.learn(images[taken], labels[taken], task)
+        first, again = one.gaussians(one.memory.keys), one.gaussians(one.memory.keys)
+        assert again is first
+        with monkeypatch.context() as patch:
+            patch.setattr(continual_cnaps, "_MOST_KEPT", 0)
+            assert torch.equal(logits(never_kept), logits(one))
+            assert never_kept.gaussians(one.memory.keys) is not never_kept.gaussians(one.memory.keys)
 
 
 def test_a_state_dict_takes_it_along_and_refuses_the_other_kind() -> None:

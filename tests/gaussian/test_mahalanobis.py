@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -145,6 +147,26 @@ def test_many_classes_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mahalanobis_logits(gaussians, query)
     monkeypatch.setattr(solver, "_CHUNK", 1)
     torch.testing.assert_close(mahalanobis_logits(gaussians, query), whole)
+
+
+@given(task=tasks(), dense=st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_factors_that_are_kept_answer_alike(task: RandomTask, dense: bool) -> None:
+    support, labels, query = task.tensors(torch.float64)
+    made = estimate(support_statistics(support, labels, task.n_classes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solver, "_DENSE_FROM", 0.0 if dense else 1e9)
+        expected = mahalanobis_logits(made, query)
+        ready = made.for_many_queries()
+        assert torch.equal(mahalanobis_logits(ready, query), expected)
+        kept = dict(ready.kept or {})
+        assert kept
+        assert made.kept is None
+        torch.testing.assert_close(mahalanobis_logits(ready, query[:1]), expected[:1], rtol=1e-10, atol=1e-12)
+        assert all((ready.kept or {})[name] is one for name, one in kept.items())
+        # Other numbers have factors of their own.
+        assert ready.select(torch.arange(task.n_classes)).kept is None
+        assert replace(ready, beta=2.0).kept is None
 
 
 def test_classes_of_several_tasks_side_by_side() -> None:
