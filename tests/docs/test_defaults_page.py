@@ -35,8 +35,10 @@ def test_the_covariance_of_all_classes_seen_is_never_clearly_worse(means: pd.Ser
 
 def test_responsibilities_are_calibrated_where_queries_cover_the_classes(means: pd.Series) -> None:
     kinds = means["responsibilities"].unstack()
-    few_shot = kinds[kinds.index.str.contains("-shot")]
+    few_shot = kinds[kinds.index.str.match("5-way")]
     assert (few_shot["calibrated"] > few_shot[["none", "raw"]].max(axis=1)).all()
+    plus = kinds[kinds.index.str.startswith("Transductive+")].mean()
+    assert plus["raw"] > plus[["none", "calibrated"]].max()
     alone = kinds.loc["stream, single head, query scope task"]
     assert alone["raw"] > alone["calibrated"]
     covered = kinds.loc[["stream, single head, query scope stream", "stream, multi head"]]
