@@ -326,10 +326,10 @@ class TransductiveCnaps(CnapsModel):
             query_QD: features of the whole query set.
             initial_logits_QK: logits to start from in place of the support-only fit.
             covered: whether the query set has images of all classes that compete, by which `auto` responsibilities
-                are chosen; those of Transductive+ are raw, as in its training.
+                are chosen.
         """
         kind = self.config.responsibilities
-        calibrated = kind == "calibrated" or (kind == "auto" and covered and self.config.variant != "plus")
+        calibrated = kind == "calibrated" or (kind == "auto" and covered)
         return refinement_rounds(
             support,
             query_QD,

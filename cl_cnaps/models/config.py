@@ -46,7 +46,8 @@ class CnapsConfig:
     """Divide logits by a learned temperature in training and in probabilities. The paper does not."""
     responsibilities: Responsibilities = "auto"
     """Of queries in the refinement: softmax of the raw logits, or of the logits divided by the temperature
-    (calibrated). auto: calibrated where the query set has images of all classes that compete, raw elsewhere."""
+    (calibrated). auto: calibrated where the query set has images of all classes that compete, raw elsewhere; of
+    Transductive+ it becomes raw, as in its training."""
     refine_min: int = 2
     refine_max: int | Unbounded = 4
     variant: Variant = "plain"
@@ -71,6 +72,8 @@ class CnapsConfig:
                 )
         chosen_model(self.model, self.variant)
         self._check_metric()
+        if self.variant == "plus" and self.responsibilities == "auto":
+            object.__setattr__(self, "responsibilities", "raw")
         if self.variant == "plus" and self.adaptation == "none":
             raise BadInputError(
                 "Transductive+ is Transductive CNAPS with another training of the adaptation: without "

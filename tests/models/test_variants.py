@@ -121,7 +121,9 @@ def test_responsibilities_by_name() -> None:
         assert torch.equal(refined(calibrated, covered), expected)
         assert torch.equal(refined(auto, covered), refined(calibrated if covered else raw, covered))
     assert not torch.allclose(refined(raw, True), refined(calibrated, True))
-    assert torch.equal(refined(of("plus", beta=1e-3), True), refined(raw, True))  # as in its training
+    plus = of("plus", beta=1e-3)
+    assert plus.config.responsibilities == "raw"  # as in its training
+    assert torch.equal(refined(plus, True), refined(raw, True))
 
 
 def test_transductive_plus_differs_in_training_alone() -> None:
