@@ -17,7 +17,8 @@ from cl_cnaps.continual.encodings import EncodingName, StreamEncoding
 from cl_cnaps.continual.memory import ClassGroup, ClassKey, ClassMemory, in_order
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
-from cl_cnaps.gaussian import MEANS_ALONE, Gaussians, concatenate, estimate, support_statistics
+from cl_cnaps.gaussian import FIT_RULES, MEANS_ALONE, Gaussians, concatenate, estimate, support_statistics
+from cl_cnaps.gaussian.mahalanobis import bytes_when_kept
 from cl_cnaps.models.adaptation import LinearHead
 from cl_cnaps.models.cnaps import Cnaps, CnapsModel, TransductiveCnaps
 from cl_cnaps.models.film import FoldedNetwork
@@ -30,8 +31,8 @@ Covariance = Literal["task", "seen"]
 
 _CLASSES_AT_ONCE = 1024
 """Classes that are scored together: their rows are copied."""
-_MOST_KEPT = 1 << 24
-"""Most numbers in class rows that are kept factored for the next queries: 64 MB in float32, and up to twice that."""
+_KEPT_FACTORS = 1 << 28
+"""Most bytes of class factors that are kept for the next queries."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,10 @@ class ContinualCnaps(nn.Module):
         """How often the feature extractor has changed: features made before the last change are stale."""
         self.experiences: set[int] = set()
         """Numbers of the experiences learned, which a strategy keeps here so that the state dict has them."""
-        self.kept: FeatureStore | None = None
-        """Where features are kept for others that embed the same images, if they are."""
+        self.kept: FeatureStore | None = None  # where features are kept for others that embed the same images
         self._network: FoldedNetwork | None = None
         self._shortlist: tuple[ClassMemory, Shortlist] | None = None
-        self._ready: tuple[ClassMemory | None, dict[tuple[ClassKey, ...], Gaussians]] = (None, {})
+        self._ready: tuple[tuple[Any, ...], Gaussians] | None = None
         rule = self.model.config.rule
         if self.config.shortlist is not None and (rule != "mahalanobis" or self.transductive):
             raise BadInputError(
@@ -100,6 +100,10 @@ class ContinualCnaps(nn.Module):
     def train(self, mode: bool = True) -> ContinualCnaps:  # noqa: ARG002
         """Stay in inference mode: Avalanche switches modes, but nothing here is trained by gradient steps."""
         return super().train(False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out of copies and files what can be computed again."""
+        return {**self.__dict__, "_ready": None, "_shortlist": None}
 
     def modules(self, *args: Any, **options: Any) -> Iterator[nn.Module]:
         """Yield all modules, and those of the adapted network too, so that hooks see what answers."""
@@ -200,11 +204,11 @@ class ContinualCnaps(nn.Module):
         """Logits Q x K of some classes with the covariance of all classes seen, before any refinement."""
         every = self.memory.keys
         if self.config.shortlist is not None and len(keys) == len(every) > self.config.shortlist:
-            found = self._shortlisted.logits(features_QD)
-            return found if keys is every else in_order([(every, found)], keys)
-        parts = (tuple(keys[i : i + _CLASSES_AT_ONCE]) for i in range(0, len(keys), _CLASSES_AT_ONCE))
-        groups = (ClassGroup(part, self.gaussians(part), None) for part in parts)
-        return torch.cat([self.group_logits(group, features_QD) for group in groups], dim=1)
+            of_all = self._shortlisted.logits(features_QD)
+            return of_all if keys is every else in_order([(every, of_all)], keys)
+        parts = (keys[i : i + _CLASSES_AT_ONCE] for i in range(0, len(keys), _CLASSES_AT_ONCE))
+        found = [self.model.class_logits(self.gaussians(part), features_QD) for part in parts]
+        return torch.cat(found, dim=1)
 
     def gaussians(self, keys: Sequence[ClassKey]) -> Gaussians:
         """Class Gaussians in the order given, before any refinement."""
@@ -217,16 +221,16 @@ class ContinualCnaps(nn.Module):
 
     @torch.no_grad()
     def _pooled_gaussians(self, keys: tuple[ClassKey, ...]) -> Gaussians:
-        """Those of the covariance of all classes; kept until classes are learned, if they are few enough."""
-        memory, ready = self._ready
-        if memory is not self.memory:
-            memory, ready = self._ready = (self.memory, {})
-        if keys not in ready:
-            made = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
-            if sum(one.rows_RD.numel() for one in (made, *ready.values())) > _MOST_KEPT:
-                return made
-            ready[keys] = made.for_many_queries()
-        return ready[keys]
+        """Those of the covariance of all classes; the latest are kept with their factors, if these are small enough."""
+        learned = self.model.fit_log_weights._version if self.model.config.metric in FIT_RULES else 0
+        made_of = (self.memory, keys, self.model.config, learned)
+        if self._ready is not None and self._ready[0] == made_of:
+            return self._ready[1]
+        made = self.model.estimate(self.memory.statistics(keys), self.memory.scatter)
+        if few := bytes_when_kept(made) <= _KEPT_FACTORS:
+            made = made.for_many_queries()
+        self._ready = (made_of, made) if few else None
+        return made
 
     @torch.no_grad()
     def stored_logits(self, features_QD: Tensor, keys: Sequence[ClassKey]) -> Tensor:
@@ -346,9 +350,7 @@ class ContinualCnaps(nn.Module):
             "memory_rank": self.config.memory_rank,
             "encoding": self.encoding.state(),
             "memory": self.memory.state(),
-            "classes_of_task": {
-                task: [list(key) for key in keys] for task, keys in self.classes_of_task.items()
-            },
+            "classes_of_task": {t: [list(key) for key in keys] for t, keys in self.classes_of_task.items()},
             "experiences": sorted(self.experiences),
         }
 

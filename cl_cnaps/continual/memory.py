@@ -1,4 +1,4 @@
-"""What is kept of the classes of a stream: counts, means and factored covariances, never images.
+"""What is kept of the classes of a stream, never images: counts, means, and covariances of each and of all.
 
 It is a value: learning returns a new one, so evaluating cannot change it.
 """
@@ -81,7 +81,7 @@ class ClassMemory:
 
     groups: tuple[ClassGroup, ...] = ()
     within_RD: Tensor | None = None
-    """Fewer than D rows whose Gram is the sum of all classes' scatters; None where it is not kept."""
+    """Fewer than D rows whose Gram is the sum of all classes' scatters; None where it is not kept, or `moment` is."""
     rank: int | None = None
     """Most directions that are kept of the scatter of a class; None: all."""
     left_RD: Tensor | None = None
@@ -140,6 +140,8 @@ class ClassMemory:
         What it gave to the covariance of its task stays with the others of that task; where scatters are reduced, so
         does its part in the covariance of all classes.
         """
+        if key not in self.keys:
+            return self
         groups = []
         for group in self.groups:
             rest = [i for i, own in enumerate(group.keys) if own != key]
@@ -147,16 +149,23 @@ class ClassMemory:
                 groups.append(group if len(rest) == len(group.keys) else group.select(rest))
         if not groups:
             return ClassMemory(rank=self.rank)
-        within_RD, moment = self.within_RD, self.moment
-        if moment is not None:
+        left = [group.statistics for group in groups if group.statistics is not None]
+        rest_alone = replace(self, groups=tuple(groups))
+        if self.moment is None and self.within_RD is None:
+            return rest_alone
+        if any(one.floor_K is not None for one in left):  # the class's own scatter is not known any more
+            if self.moment is None:
+                return rest_alone
             gone = self.statistics([key])
-            if self.rank is not None:
-                gone = replace(gone, rows_RD=gone.rows_RD[:0], row_class_R=gone.row_class_R[:0], scale_R=None)
-            moment = moment.plus(gone, sign=-1)
-        elif within_RD is not None and self.rank is None:
-            rows = [group.statistics.rows_RD for group in groups if group.statistics is not None]
-            within_RD = torch.cat(rows)
-        return replace(self, groups=tuple(groups), within_RD=within_RD, moment=moment)
+            means = replace(gone, rows_RD=gone.rows_RD[:0], row_class_R=gone.row_class_R[:0], scale_R=None)
+            return replace(rest_alone, moment=self.moment.plus(means, sign=-1))
+        # Made anew, since taking away numbers that are rounded leaves their rounding behind.
+        if self.moment is None:
+            return replace(rest_alone, within_RD=torch.cat([one.rows_RD for one in left]))
+        moment = replace(self.moment, sum_DD=torch.zeros_like(self.moment.sum_DD))
+        for one in left:
+            moment = moment.plus(one)
+        return replace(rest_alone, moment=moment)
 
     def _pooled_after(self, new: ClassGroup) -> tuple[Tensor | None, Moment | None]:
         """Rows of the summed scatter of all classes once `new` has been learned, or the moment of all images."""

@@ -1,9 +1,9 @@
 """Regularised class Gaussians in factored form, and how stored and new ones are merged.
 
-Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I is kept as beta I plus two low-rank parts: rows of the
-class's own, and a multiple of the Gram of rows that all classes of a task share. No D x D matrix is formed. Of classes
-whose scatter was reduced to its largest directions, the rest is given to all classes alike: in its own form where the
-sum of all that was left out is known, else as a multiple of the identity.
+Q_k = lambda_k Sigma_k + (1 - lambda_k) Sigma + beta I is kept as beta I plus two low-rank parts: rows of the class's
+own, and a multiple of the Gram of rows that all classes of a task share, or of a matrix where those would be many. Of
+classes whose scatter was reduced to its largest directions, the rest is given to all classes alike: in its own form
+where the sum of all that was left out is known, else as a multiple of the identity.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ checkpoints give the authors' logits.
 
 @dataclass(frozen=True)
 class Gaussians:
-    """K classes: mean mu_k and Q_k = (beta + floor) I + own_k^T own_k + sum_t w_kt shared_t^T shared_t."""
+    """K classes: mean mu_k and Q_k = (beta + floor) I + own_k^T own_k + sum_t w_kt shared_t^T shared_t + v_k sum."""
 
     counts_K: Tensor
     means_KD: Tensor
@@ -58,7 +58,7 @@ class Gaussians:
     sum_DD: Tensor | None = None
     """One more shared part, as a matrix: of Gaussians that are made for queries at hand, and are not stored."""
     sum_weight_K: Tensor | None = None
-    """What `sum_DD` is multiplied by in each class."""
+    """v_k, what `sum_DD` is multiplied by."""
     kept: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
     """What `mahalanobis.solve` has made of these numbers, where it is to keep it; see `for_many_queries`."""
 
@@ -73,7 +73,7 @@ class Gaussians:
         return int(self.means_KD.shape[1])
 
     def for_many_queries(self) -> Gaussians:
-        """The same, factored once however many sets of queries come; it then takes up to three times the memory."""
+        """The same, without gradients, factored once for all queries; see `mahalanobis.bytes_when_kept`."""
         copy = replace(self)
         object.__setattr__(copy, "kept", {})
         return copy

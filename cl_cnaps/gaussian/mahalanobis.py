@@ -104,7 +104,9 @@ def _solve(gaussians: Gaussians, query_QD: Tensor, dtype: torch.dtype) -> Soluti
 
 def _made_ready(gaussians: Gaussians, groups: list[Tensor], dtype: torch.dtype) -> Iterable[_Group]:
     """The groups of classes with what does not depend on the queries: one at a time, unless they are kept."""
-    kept, rows = gaussians.kept, OwnRows(gaussians.rows_RD, gaussians.row_class_R, gaussians.n_classes)
+    # What inference mode makes cannot be used where gradients are wanted later.
+    kept = None if torch.is_inference_mode_enabled() else gaussians.kept
+    rows = OwnRows(gaussians.rows_RD, gaussians.row_class_R, gaussians.n_classes)
     grams: dict[tuple[int, bool], Tensor] = {}
 
     def made(classes: Tensor) -> _Group:
@@ -117,6 +119,16 @@ def _made_ready(gaussians: Gaussians, groups: list[Tensor], dtype: torch.dtype) 
         kept[dtype] = [made(classes) for classes in groups]
     found: list[_Group] = kept[dtype]
     return found
+
+
+def bytes_when_kept(gaussians: Gaussians) -> int:
+    """About what the factors take that Gaussians `for_many_queries` keep, in float64 at the most."""
+    ranks_K = torch.bincount(gaussians.row_class_R, minlength=gaussians.n_classes)
+    rank, width = int(ranks_K.max()), gaussians.width
+    shared = width + sum(len(part) for part in gaussians.shared)  # of a vector that the base has mapped
+    of_class = width**2 if rank >= width else rank * (shared + rank)
+    of_base = width * max(width, shared)
+    return 8 * (gaussians.n_classes * (of_class + shared) + len(_groups(gaussians)) * of_base)
 
 
 def _groups(gaussians: Gaussians) -> list[Tensor]:
@@ -259,12 +271,12 @@ class _Group:
         self._means_KE = base.map(means_KD - self._centre_D)
         self._kept = list(self._blocks()) if keep else None
 
-    def _blocks(self) -> Iterator[_Block]:
+    def _blocks(self) -> Iterator[_LowRankBlock | _DenseBlock]:
         """The classes' own parts, some classes at a time."""
         if self._rank == 0:
             return
         step = max(1, _CHUNK // (self._rank * self._means_KE.shape[1]))
-        make = _dense_block if self._rank >= self._width else _low_rank_block
+        make = _DenseBlock if self._rank >= self._width else _LowRankBlock
         for classes, means_KE in zip(
             torch.split(self._classes, step), torch.split(self._means_KE, step), strict=True
         ):
@@ -294,51 +306,47 @@ def _joined_gains(found: list[tuple[Tensor, Tensor]]) -> Tensor:
     return torch.cat([gains_K for _, gains_K in found])
 
 
-@dataclass(frozen=True)
-class _Block:
-    """What own rows of some classes add to log-determinants, and what of distances depends on the classes alone.
+class _LowRankBlock:
+    """|L_k^-1 own_k B^-1 y|^2, what some classes' own rows take off distances in the base, without the queries."""
 
-    With rows it takes the distances that they take off those in the base, else whole distances.
-    """
-
-    factor_KPP: Tensor
-    """The inverse of L_k; in the dense form M_k itself."""
-    means_KE: Tensor
-    """In the low-rank form own_k B^-1 mu_k, K x P."""
-    gains_K: Tensor
-    rows_KPE: Tensor | None
+    def __init__(self, rows_KPE: Tensor, means_KE: Tensor, base: _Base) -> None:
+        self._rows_KPE = base.signed(rows_KPE)
+        gram_KPP = self._rows_KPE @ rows_KPE.mT
+        check_digits(gram_KPP, 1.0)
+        identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
+        factor_KPP = factorise(identity + gram_KPP)
+        self._inverse_KPP, self.gains_K = inverses(factor_KPP), log_determinants(factor_KPP)
+        self._means_KP1 = self._rows_KPE @ means_KE[..., None]
 
     def distances(self, query_QE: Tensor) -> Tensor:
         """K x Q, of some queries at a time."""
-        parts = torch.split(query_QE, query_QE.shape[1])
-        return torch.cat([self._distances(part) for part in parts], dim=1)
-
-    def _distances(self, query_QE: Tensor) -> Tensor:
-        if self.rows_KPE is None:
-            y_KEQ = (query_QE - self.means_KE[:, None]).mT
-            return solve_lower(self.factor_KPP, y_KEQ).square().sum(dim=1)
-        projected_KPQ = self.rows_KPE @ query_QE.T - self.means_KE[..., None]
-        return (self.factor_KPP @ projected_KPQ).square().sum(dim=1)
+        parts = [
+            (self._inverse_KPP @ (self._rows_KPE @ part.T - self._means_KP1)).square().sum(dim=1)
+            for part in torch.split(query_QE, query_QE.shape[1])
+        ]
+        return torch.cat(parts, dim=1)
 
 
-def _low_rank_block(rows_KPE: Tensor, means_KE: Tensor, base: _Base) -> _Block:
-    """|L_k^-1 own_k B^-1 y|^2 with L_k L_k^T = I + own_k B^-1 own_k^T."""
-    signed_KPE = base.signed(rows_KPE)
-    gram_KPP = signed_KPE @ rows_KPE.mT
-    check_digits(gram_KPP, 1.0)
-    identity = torch.eye(gram_KPP.shape[-1], dtype=base.dtype, device=rows_KPE.device)
-    factor_KPP = factorise(identity + gram_KPP)
-    means_KP = (signed_KPE @ means_KE[..., None])[..., 0]
-    return _Block(inverses(factor_KPP), means_KP, log_determinants(factor_KPP), signed_KPE)
+class _DenseBlock:
+    """The same with a D x D factor per class, but for whole distances.
 
+    |M_k^-1 y|^2 with M_k M_k^T = I + rows^T rows in the base's metric.
+    """
 
-def _dense_block(rows_KPE: Tensor, means_KE: Tensor, base: _Base) -> _Block:
-    """|M_k^-1 y|^2 with M_k M_k^T = I + rows^T rows in the base's metric."""
-    gram_KEE = rows_KPE.mT @ rows_KPE
-    check_digits(gram_KEE, 1.0)
-    identity = torch.eye(gram_KEE.shape[-1], dtype=base.dtype, device=rows_KPE.device)
-    factor_KEE = factorise(identity + gram_KEE)
-    return _Block(factor_KEE, means_KE, log_determinants(factor_KEE), None)
+    def __init__(self, rows_KPE: Tensor, means_KE: Tensor, base: _Base) -> None:
+        gram_KEE = rows_KPE.mT @ rows_KPE
+        check_digits(gram_KEE, 1.0)
+        identity = torch.eye(gram_KEE.shape[-1], dtype=base.dtype, device=rows_KPE.device)
+        self._factor_KEE = factorise(identity + gram_KEE)
+        self._means_KE, self.gains_K = means_KE, log_determinants(self._factor_KEE)
+
+    def distances(self, query_QE: Tensor) -> Tensor:
+        """K x Q, of some queries at a time."""
+        parts = [
+            solve_lower(self._factor_KEE, (part - self._means_KE[:, None]).mT).square().sum(dim=1)
+            for part in torch.split(query_QE, query_QE.shape[1])
+        ]
+        return torch.cat(parts, dim=1)
 
 
 def check_digits(matrices: Tensor, floor: float) -> None:

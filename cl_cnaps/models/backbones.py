@@ -298,14 +298,14 @@ class WithoutCopies(nn.Module):
         return nn.functional.conv2d(x, self.kernel, self.bias, 2, padding, groups=self.groups)
 
 
-def copies_to_pad(module: nn.Module) -> bool:
+def pads_by_copying(module: nn.Module) -> bool:
     """Whether it is one of timm's, and cheap: with few channels together a larger kernel costs more than a copy."""
     return (
         type(module).__name__ == "Conv2dSame"
         and isinstance(module, nn.Conv2d)
-        and module.groups == module.in_channels
+        and module.groups == module.in_channels > 1
         and module.stride == (2, 2)
         and module.dilation == (1, 1)
         and module.kernel_size[0] == module.kernel_size[1]
-        and module.kernel_size[0] % 2 == 1
+        and module.kernel_size[0] in range(3, 99, 2)
     )

@@ -47,7 +47,7 @@ class CnapsConfig:
     responsibilities: Responsibilities = "auto"
     """Of queries in the refinement: softmax of the raw logits, or of the logits divided by the temperature
     (calibrated). auto: calibrated where the query set has images of all classes that compete, raw elsewhere; of
-    Transductive+ it becomes raw, as in its training."""
+    Transductive+ it becomes raw: its temperature fits refined logits, which lie further apart."""
     refine_min: int = 2
     refine_max: int | Unbounded = 4
     variant: Variant = "plain"

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.models.backbones import Backbone, FilmLayer, WithoutCopies, copies_to_pad
+from cl_cnaps.models.backbones import Backbone, FilmLayer, WithoutCopies, pads_by_copying
 
 TOLERANCE = 1e-4
 """Largest relative difference between the folded form and the plain one that still counts as the same network."""
@@ -151,7 +151,7 @@ def training_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tensor
     replaced: dict[nn.Module, nn.Module] = {
         norm: FilmNorm(norm) for norm in norms if isinstance(norm, nn.BatchNorm2d)
     }
-    for convolution in filter(copies_to_pad, backbone.network.modules()):
+    for convolution in filter(pads_by_copying, backbone.network.modules()):
         replaced[convolution] = WithoutCopies(convolution)
     network = _rebuilt(backbone.network, replaced)
     features: Tensor = torch.func.functional_call(network, modulated_parameters(backbone, film), (prepared,))
@@ -187,6 +187,8 @@ class _Flow:
     """Of each batch-norm."""
     linear_after: Mapping[str, tuple[str, ...]]
     """All that reads each layer-norm."""
+    pads_without_copies: bool = True
+    """Whether convolutions that pad by copying their input do it without."""
 
 
 class Folder:
@@ -204,9 +206,10 @@ class Folder:
             _Flow(found.convolution_before, {}),
             _Flow({}, found.linear_after),
             _Flow({}, {}),
+            _Flow({}, {}, pads_without_copies=False),
         ):
             self._flow = flow
-            if not self.folded_layers or self._same_as_plain():
+            if not flow.pads_without_copies or self._same_as_plain():
                 break
 
     @property
@@ -239,8 +242,9 @@ class Folder:
                 replaced[reader] = _with_affine_input(replaced.get(reader, reader), weight, bias)
             norm = network.get_submodule(norm_name)
             replaced[norm] = _with_parameters(norm, weight=None, bias=None)
-        for convolution in filter(copies_to_pad, network.modules()):
-            replaced[convolution] = WithoutCopies(replaced.get(convolution, convolution))
+        if self._flow.pads_without_copies:
+            for convolution in filter(pads_by_copying, network.modules()):
+                replaced[convolution] = WithoutCopies(replaced.get(convolution, convolution))
         folded = _rebuilt(network, replaced)
         for name, tensor in affine.items():  # norms that stayed
             module, _, parameter = name.rpartition(".")

@@ -20,6 +20,7 @@ from cl_cnaps.continual.memory import ClassGroup
 from cl_cnaps.continual.stream import accuracy, run_stream
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.features.kept import KeptBatches
+from cl_cnaps.gaussian import Gaussians
 from cl_cnaps.models.cnaps import MODELS, CnapsModel, ModelName, TransductiveCnaps
 
 AGAIN = ((0, 1), (1, 2), (3, 4), (0, 4, 5))
@@ -216,13 +217,13 @@ def test_with_the_covariance_of_all_classes_each_head_scores_what_it_needs(
     stream = small_stream(PAIRS, queries=10)
     learner = CnapsLearner(stream, small_model("simple"), "moving", covariance="seen")
     asked: list[tuple[int, int]] = []
-    group_logits = learner.cnaps.group_logits
+    class_logits = learner.cnaps.model.class_logits
 
-    def counted(group: ClassGroup, features: Tensor) -> Tensor:
-        asked.append((len(group.keys), len(features)))
-        return group_logits(group, features)
+    def counted(gaussians: Gaussians, features: Tensor) -> Tensor:
+        asked.append((gaussians.n_classes, len(features)))
+        return class_logits(gaussians, features)
 
-    monkeypatch.setattr(learner.cnaps, "group_logits", counted)
+    monkeypatch.setattr(learner.cnaps.model, "class_logits", counted)
     for step in range(len(stream.tasks)):
         learner.learn(step)
         asked.clear()

@@ -13,7 +13,7 @@ from torch import nn
 
 from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.models import backbones
-from cl_cnaps.models.backbones import WithoutCopies, copies_to_pad, load_backbone
+from cl_cnaps.models.backbones import WithoutCopies, load_backbone, pads_by_copying
 from cl_cnaps.models.backbones import backbone as register
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.tensor_files import read_tensors, state_digest
@@ -239,14 +239,14 @@ class TestOneOfYourOwn:
             load_backbone("maps")
 
 
-@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("kernel", [3, 5, 7])
 @pytest.mark.parametrize("sides", [(12, 12), (12, 8), (11, 11), (11, 12)])
 def test_padding_without_a_copy_of_the_input_changes_nothing(kernel: int, sides: tuple[int, int]) -> None:
     from timm.layers import Conv2dSame
 
     torch.manual_seed(0)
     convolution = Conv2dSame(6, 6, kernel, stride=2, groups=6)
-    assert copies_to_pad(convolution)
+    assert pads_by_copying(convolution)
     images = torch.randn(2, 6, *sides).to(memory_format=torch.channels_last)
     results = []
     for form in (convolution, WithoutCopies(convolution)):
@@ -260,6 +260,7 @@ def test_padding_without_a_copy_of_the_input_changes_nothing(kernel: int, sides:
 def test_convolutions_that_gain_nothing_are_left_alone() -> None:
     from timm.layers import Conv2dSame
 
-    assert not copies_to_pad(Conv2dSame(3, 8, 3, stride=2))  # of all channels together
-    assert not copies_to_pad(Conv2dSame(6, 6, 3, stride=1, groups=6))
-    assert not copies_to_pad(torch.nn.Conv2d(6, 6, 3, stride=2, groups=6, padding=1))
+    assert not pads_by_copying(Conv2dSame(3, 8, 3, stride=2))  # of all channels together
+    assert not pads_by_copying(Conv2dSame(6, 6, 3, stride=1, groups=6))
+    assert not pads_by_copying(Conv2dSame(6, 6, 1, stride=2, groups=6))  # which pads nothing
+    assert not pads_by_copying(torch.nn.Conv2d(6, 6, 3, stride=2, groups=6, padding=1))

@@ -122,7 +122,7 @@ def test_responsibilities_by_name() -> None:
         assert torch.equal(refined(auto, covered), refined(calibrated if covered else raw, covered))
     assert not torch.allclose(refined(raw, True), refined(calibrated, True))
     plus = of("plus", beta=1e-3)
-    assert plus.config.responsibilities == "raw"  # as in its training
+    assert plus.config.responsibilities == "raw"  # its temperature fits refined logits
     assert torch.equal(refined(plus, True), refined(raw, True))
 
 
