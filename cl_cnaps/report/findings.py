@@ -240,15 +240,15 @@ def mixed_domains(evidence: Evidence) -> Finding | None:
 
 
 def strongest_rivals(evidence: Evidence) -> Finding | None:
-    """Find where RanPAC or LDA, on the same backbone, beat Simple CNAPS, and where not."""
+    """Find where RanPAC or LDA, on the same backbone, beat Simple CNAPS on the paper's streams, and where not."""
     ours = {head: _model(evidence, "simple", "first", head) for head in ("multi", "single")}
     sentences, numbers = list[str](), dict[str, Any]()
     for model in _RIVALS:
         above, below, level = dict[str, float](), dict[str, float](), list[str]()
         for head, of in ours.items():
             theirs = _rival(evidence, model, head)
-            for benchmark in (one for one in of if one in theirs):
-                title = f"{PAPER_BENCHMARKS.get(benchmark, benchmark)} {head}"
+            for benchmark in (one for one in PAPER_BENCHMARKS if one in of and one in theirs):
+                title = f"{PAPER_BENCHMARKS[benchmark]} {head}"
                 gap = theirs[benchmark]["mean"] - of[benchmark]["mean"]
                 numbers[f"{model} {benchmark} {head}"] = gap
                 if abs(gap) <= max(_CLEAR, *(one[benchmark]["half"] or 0.0 for one in (of, theirs))):

@@ -222,6 +222,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "continual-table": continual_table,
     "fscil-tables": stream_part([name for name in BENCHMARKS if name.startswith("fscil-")], "fscil"),
     "domains-tables": stream_part(("mixed-domains",), "mixed-domains"),
+    "permuted-table": stream_part(("permuted-mnist",), "permuted-mnist"),
     "class-incremental-tables": stream_part(
         [f"cifar100:B{base}-Inc10" for base in (0, 50)], "class-incremental"
     ),
