@@ -16,7 +16,7 @@ larger than beta. Where float32 has not so many to lose, everything is done agai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -277,33 +277,40 @@ class _Group:
             return
         step = max(1, _CHUNK // (self._rank * self._means_KE.shape[1]))
         make = _DenseBlock if self._rank >= self._width else _LowRankBlock
-        for classes, means_KE in zip(
-            torch.split(self._classes, step), torch.split(self._means_KE, step), strict=True
-        ):
-            yield make(self._base.map(self._rows.block(classes, self._rank)), means_KE, self._base)
+        for start in range(0, len(self._classes), step):
+            part = slice(start, start + step)
+            rows_KPE = self._base.map(self._rows.block(self._classes[part], self._rank))
+            yield make(rows_KPE, self._means_KE[part], self._base)
 
     def solve(self, query_QD: Tensor) -> Solution:
         """Distances of queries to these classes, and the classes' log-determinants."""
         query_QE = self._base.map(query_QD - self._centre_D)
         blocks = self._blocks() if self._kept is None else self._kept
         found = [(block.distances(query_QE), block.gains_K) for block in blocks]
-        of_base_K = self._base.log_determinant(self._width).expand(len(self._classes))
-        if self._rank >= self._width:  # the base is dense then, so that E = D and there are no signs
-            return Solution(torch.cat([one for one, _ in found]).T, of_base_K + _joined_gains(found))
+        logs_K = self._base.log_determinant(self._width).expand(len(self._classes))
+        own_KQ = None
+        if found:
+            own_KQ, gains_K = (_cat(parts) for parts in zip(*found, strict=True))
+            logs_K = logs_K + gains_K
+            if self._rank >= self._width:  # the base is dense then, so that E = D and there are no signs
+                return Solution(own_KQ.T, logs_K)
         signed_QE, signed_KE = self._base.signed(query_QE), self._base.signed(self._means_KE)
         to_base = (
             (query_QE * signed_QE).sum(dim=1)[:, None]
             + (self._means_KE * signed_KE).sum(dim=1)
             - 2 * query_QE @ signed_KE.T
         )
-        if not found:
-            return Solution(to_base, of_base_K)
-        corrections_KQ = torch.cat([one for one, _ in found])
-        return Solution(to_base - corrections_KQ.T, of_base_K + _joined_gains(found))
+        return Solution(to_base if own_KQ is None else to_base - own_KQ.T, logs_K)
 
 
-def _joined_gains(found: list[tuple[Tensor, Tensor]]) -> Tensor:
-    return torch.cat([gains_K for _, gains_K in found])
+def _split(query_QE: Tensor) -> Sequence[Tensor]:
+    """The queries, at most as many at a time as a vector has numbers."""
+    return (query_QE,) if len(query_QE) <= query_QE.shape[1] else torch.split(query_QE, query_QE.shape[1])
+
+
+def _cat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The parts after one another; of one part itself, since small tasks feel every copy."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
 class _LowRankBlock:
@@ -322,9 +329,9 @@ class _LowRankBlock:
         """K x Q, of some queries at a time."""
         parts = [
             (self._inverse_KPP @ (self._rows_KPE @ part.T - self._means_KP1)).square().sum(dim=1)
-            for part in torch.split(query_QE, query_QE.shape[1])
+            for part in _split(query_QE)
         ]
-        return torch.cat(parts, dim=1)
+        return _cat(parts, dim=1)
 
 
 class _DenseBlock:
@@ -344,9 +351,9 @@ class _DenseBlock:
         """K x Q, of some queries at a time."""
         parts = [
             solve_lower(self._factor_KEE, (part - self._means_KE[:, None]).mT).square().sum(dim=1)
-            for part in torch.split(query_QE, query_QE.shape[1])
+            for part in _split(query_QE)
         ]
-        return torch.cat(parts, dim=1)
+        return _cat(parts, dim=1)
 
 
 def check_digits(matrices: Tensor, floor: float) -> None:
