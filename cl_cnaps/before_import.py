@@ -1,4 +1,4 @@
-"""What has to be done just before two libraries are first imported, whoever imports them.
+"""What has to be done around the first import of three libraries, whoever imports them.
 
 torchvision registers fake kernels for its compiled operators while it is being imported. When its compiled
 extension cannot be loaded (a wheel built for CUDA on a machine without it), the operators do not exist and the
@@ -8,6 +8,9 @@ Declaring their schemas first is enough. Where the extension loads, nothing is d
 Avalanche writes a file of settings into the home folder when it is imported for the first time: it opens the file and
 then fills it, and of two processes that start together one may read it empty. Here the file appears whole.
 
+timm and Avalanche import Weights & Biases, and Avalanche a downloader, for what few programs use. These are loaded when
+something in them is first used, which makes every start half a second shorter.
+
 `install` puts a finder for each in front of the import system, which acts once, when the library's code is about to
 run; looking a library up changes nothing.
 """
@@ -16,12 +19,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -29,12 +34,12 @@ _SCHEMAS = {
 }
 
 
-class _BeforeImport(MetaPathFinder):
-    """Finds one library as Python itself does, and calls `action` with its folder just before its code runs."""
+class _AroundImport(MetaPathFinder):
+    """Finds one library as Python itself does; its code runs within the context that `around` makes of its folder."""
 
-    def __init__(self, library: str, action: Callable[[Path], None]) -> None:
+    def __init__(self, library: str, around: Callable[[Path], AbstractContextManager[None]]) -> None:
         self.library = library
-        self.action = action
+        self.around = around
 
     def find_spec(
         self,
@@ -47,23 +52,69 @@ class _BeforeImport(MetaPathFinder):
             return None
         package, loader, run = Path(spec.submodule_search_locations[0]), spec.loader, spec.loader.exec_module
 
-        def act_and_run(module: ModuleType) -> None:
+        def run_within(module: ModuleType) -> None:
             loader.exec_module = run  # type: ignore[method-assign]
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-            self.action(package)
-            run(module)
+            with self.around(package):
+                run(module)
 
-        loader.exec_module = act_and_run  # type: ignore[method-assign]
+        loader.exec_module = run_within  # type: ignore[method-assign]
         return spec
 
 
 def install() -> None:
     """Arm the finders of libraries that are not imported yet, each once."""
-    armed = {finder.library for finder in sys.meta_path if isinstance(finder, _BeforeImport)}
-    for library, action in (("torchvision", _declare_if_missing), ("avalanche", _write_avalanche_settings)):
+    armed = {finder.library for finder in sys.meta_path if isinstance(finder, _AroundImport)}
+    for library, around in (
+        ("torchvision", _around_torchvision),
+        ("timm", _around_timm),
+        ("avalanche", _around_avalanche),
+    ):
         if library not in sys.modules and library not in armed:
-            sys.meta_path.insert(0, _BeforeImport(library, action))
+            sys.meta_path.insert(0, _AroundImport(library, around))
+
+
+@contextmanager
+def _around_torchvision(package: Path) -> Iterator[None]:
+    _declare_if_missing(package)
+    yield
+
+
+@contextmanager
+def _around_timm(_package: Path) -> Iterator[None]:
+    with _later("wandb"):
+        yield
+
+
+@contextmanager
+def _around_avalanche(_package: Path) -> Iterator[None]:
+    _write_avalanche_settings()
+    with _later("wandb"), _later("gdown"):
+        yield
+
+
+@contextmanager
+def _later(name: str) -> Iterator[None]:
+    """Let those who import a module within the block have a stand-in that loads it when it is first used."""
+    if name in sys.modules:
+        yield
+        return
+    stand_in = sys.modules[name] = _StandIn(name)
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is stand_in:
+            del sys.modules[name]
+
+
+class _StandIn(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # the import system looks
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 def _declare_if_missing(package: Path) -> None:
@@ -83,7 +134,7 @@ def _declare_if_missing(package: Path) -> None:
             torch.library.define(f"torchvision::{name}", schema)
 
 
-def _write_avalanche_settings(_package: Path) -> None:
+def _write_avalanche_settings() -> None:
     """Write the file that Avalanche would write, unless it is there."""
     from cl_cnaps.data.atomic import write_text
 

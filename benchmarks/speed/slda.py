@@ -50,7 +50,7 @@ def measure(quick: bool) -> Iterator[Figure]:
 
     def command() -> None:
         with tempfile.TemporaryDirectory(prefix="cl-cnaps-slda-") as out:
-            code = "from cl_cnaps.commands.main import main; main()"
+            code = "from cl_cnaps.commands import run; run()"
             options = ["--runs", "1", "--head", "single", "--shots", str(images), "--queries", str(images)]
             arguments = [
                 sys.executable,

@@ -8,15 +8,22 @@ import sys
 import threading
 
 _INTERRUPTED = 130
+_CRASHED = object()
 
 
 def run() -> None:
     """Run the `cl-cnaps` command; Ctrl-C before its modules are loaded ends it without a traceback too."""
-    code: object = None
+    code: object = _CRASHED
 
     def leave() -> None:
-        if code == _INTERRUPTED:  # to take libraries down that are half loaded may last seconds
-            os._exit(_INTERRUPTED)
+        """End the process here: to take down the libraries that are loaded lasts a second and more."""
+        if isinstance(code, int | None):
+            try:
+                for stream in (sys.stdout, sys.stderr):
+                    stream.flush()
+            except (OSError, ValueError):  # Python says so as it ends
+                return
+            os._exit(code or 0)
 
     for name in ("stdout", "stderr"):  # closed by `>&-`: no other file may take its number
         if getattr(sys, name) is None:

@@ -136,8 +136,11 @@ def test_before_the_command_is_loaded(tmp_path: Path) -> None:
 def test_after_the_command_is_done(tmp_path: Path, number: str) -> None:
     """While Python ends, a signal changes neither the exit code nor what is printed."""
     script = (
-        "import atexit, os, signal\nfrom cl_cnaps.commands import run\n"
-        f"atexit.register(lambda: os.kill(os.getpid(), signal.{number}))\nrun()"
+        "import atexit, os, signal, sys\nfrom cl_cnaps.commands import main as command, run\nmain = command.main\n"
+        "def signalled():\n"
+        "    atexit.register(lambda: sys.stderr.write('ends'))\n"
+        f"    atexit.register(lambda: os.kill(os.getpid(), signal.{number}))\n    main()\n"
+        "command.main = signalled\nrun()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, "--version"],
@@ -145,7 +148,26 @@ def test_after_the_command_is_done(tmp_path: Path, number: str) -> None:
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "ends")
+
+
+def test_the_end_takes_no_library_down(tmp_path: Path) -> None:
+    """What other parts do at the end is done, and what they print is there; modules are left as they are."""
+    script = (
+        "import atexit, sys\nfrom cl_cnaps.commands import main as command, run\nmain = command.main\n"
+        "class Slow:\n    def __del__(self): sys.__stderr__.write('taken down')\n"
+        "def slow():\n    command.kept = Slow()\n    atexit.register(lambda: print('last', end=''))\n    main()\n"
+        "command.main = slow\nrun()"
+    )
+    for line, code in (["--version"], 0), (["stream", "--shots", "0"], 2):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *line],
+            env=tiny.environment(tmp_path),
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stdout[-4:]) == (code, "last")
+        assert "taken down" not in done.stderr
 
 
 def test_semaphores_that_are_left_are_removed_without_a_word(tmp_path: Path) -> None:

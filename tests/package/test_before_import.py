@@ -44,7 +44,8 @@ sys.path.insert(0, sys.argv[1])
 before = list(sys.meta_path)
 {guard}
 import decimal, torchvision, torch
-assert [finder for finder in sys.meta_path if getattr(finder, "library", "") != "avalanche"] == before
+assert [finder for finder in sys.meta_path if not hasattr(finder, "library")] == before
+assert "torchvision" not in [getattr(finder, "library", "") for finder in sys.meta_path]
 print(sorted(name for name in ("nms", "qnms") if hasattr(torch.ops.torchvision, name)))
 """
 
@@ -61,7 +62,7 @@ def test_an_extension_that_is_not_there_is_declared_and_the_guard_is_armed_once(
     guard = (
         "from cl_cnaps import before_import\n"
         "before_import.install()\n"
-        "assert len(sys.meta_path) == len(before) + 2"
+        "assert len(sys.meta_path) == len(before) + 3"
     )
     assert run(IMPORT.format(guard=guard), fake_torchvision(tmp_path, extension=None)) == "['nms', 'qnms']"
 
@@ -125,7 +126,8 @@ def test_after_torchvision_it_does_nothing() -> None:
         sys.modules["torchvision"] = types.ModuleType("torchvision")
         before = list(sys.meta_path)
         import cl_cnaps
-        assert [finder for finder in sys.meta_path if getattr(finder, "library", "") != "avalanche"] == before
+        assert [finder for finder in sys.meta_path if not hasattr(finder, "library")] == before
+        assert "torchvision" not in [getattr(finder, "library", "") for finder in sys.meta_path]
         assert "torch" not in sys.modules
     """)
 
@@ -161,3 +163,39 @@ def test_avalanche_never_reads_settings_that_another_process_is_writing(tmp_path
     assert run(script) == str(settings.parent / "data" / "mnist")
     settings.write_text('{"dataset_location": "elsewhere"}')
     assert run(script) == "elsewhere/mnist"
+
+
+def test_what_few_programs_use_is_loaded_when_it_is_used() -> None:
+    """The stand-in goes with the import; who kept it reaches the library, and so does a later import."""
+    run("""
+        import sys
+        import cl_cnaps, timm, avalanche
+        assert not {"wandb", "wandb.sdk", "gdown"} & set(sys.modules)
+        from avalanche.evaluation.metrics import confusion_matrix
+        from avalanche.benchmarks.datasets.cub200 import cub200
+        kept, Image = confusion_matrix.wandb, confusion_matrix.wandb.Image
+        import wandb, gdown
+        assert kept is not wandb and Image is wandb.Image
+        assert cub200.gdown.download is gdown.download
+        import wandb.sdk
+    """)
+
+
+def test_a_library_that_is_missing_is_missed_when_it_is_used(tmp_path: Path) -> None:
+    package = tmp_path / "timm"
+    package.mkdir()
+    (package / "__init__.py").write_text("import wandb\n")
+    output = run(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import cl_cnaps, timm
+        sys.path = [path for path in sys.path if "site-packages" not in path]
+        try:
+            timm.wandb.log({})
+        except ModuleNotFoundError as error:
+            print(error.name)
+        """,
+        tmp_path,
+    )
+    assert output == "wandb"
