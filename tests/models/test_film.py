@@ -63,7 +63,7 @@ def hooked_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tensor:
             )
         normal = (x - mean) / (variance + norm.eps).sqrt()
         out = channels(gamma) * (channels(norm.weight) * normal + channels(norm.bias)) + channels(beta)
-        return norm.act(norm.drop(out)) if hasattr(norm, "act") else out
+        return norm.act(out) if hasattr(norm, "act") else out
 
     handles = [
         backbone.network.get_submodule(layer.name).register_forward_hook(

@@ -181,6 +181,22 @@ def test_what_few_programs_use_is_loaded_when_it_is_used() -> None:
     """)
 
 
+def test_the_default_model_needs_neither_timm_nor_the_compiler() -> None:
+    """Together they take longer to import than PyTorch; what asks for the compiler gets it."""
+    run("""
+        import sys
+        from cl_cnaps import SimpleCnapsStrategy
+        SimpleCnapsStrategy()
+        assert not {"timm", "torch._dynamo", "torch._dynamo.utils"} & set(sys.modules)
+        import torchvision
+        asked = sys.modules["torchvision.ops.roi_align"].is_compile_supported("cpu")
+        from torch._dynamo.utils import is_compile_supported
+        assert asked == is_compile_supported("cpu")
+        import torch
+        assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item() == 2
+    """)
+
+
 def test_a_library_that_is_missing_is_missed_when_it_is_used(tmp_path: Path) -> None:
     package = tmp_path / "timm"
     package.mkdir()
