@@ -8,9 +8,9 @@ Declaring their schemas first is enough. Where the extension loads, nothing is d
 Avalanche writes a file of settings into the home folder when it is imported for the first time: it opens the file and
 then fills it, and of two processes that start together one may read it empty. Here the file appears whole.
 
-timm and Avalanche import Weights & Biases, and Avalanche a downloader, for what few programs use; torchvision imports
-PyTorch's compiler, which takes longer than PyTorch itself, for one question that RoI align has on a GPU. These are
-loaded when something in them is first used, which makes every start about two seconds shorter.
+timm and Avalanche import Weights & Biases, and Avalanche a downloader and torchmetrics, for what few programs use;
+torchvision imports PyTorch's compiler, which takes longer than PyTorch itself, for one question that RoI align has on a
+GPU. These are loaded when something in them is first used, which makes every start seconds shorter.
 
 `install` puts a finder for each in front of the import system, which acts once, when the library's code is about to
 run; looking a library up changes nothing.
@@ -93,7 +93,12 @@ def _around_timm(_package: Path) -> Iterator[None]:
 @contextmanager
 def _around_avalanche(_package: Path) -> Iterator[None]:
     _write_avalanche_settings()
-    with _later("wandb"), _later("gdown"):
+    with (
+        _later("wandb"),
+        _later("gdown"),
+        _later("torchmetrics"),
+        _later("torchmetrics.functional", "accuracy"),
+    ):
         yield
 
 
@@ -122,7 +127,7 @@ def _call(module: str, function: str, *arguments: Any, **named: Any) -> Any:
 
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # the import system looks
+        if name.startswith("__") and name != "__version__":  # the import system looks
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]

@@ -181,6 +181,18 @@ def test_what_few_programs_use_is_loaded_when_it_is_used() -> None:
     """)
 
 
+def test_metrics_of_avalanche_load_torchmetrics_when_they_are_made() -> None:
+    run("""
+        import sys, torch
+        import cl_cnaps
+        from avalanche.evaluation.metrics import TopkAccuracy
+        assert not {"torchmetrics", "torchmetrics.functional"} & set(sys.modules)
+        metric = TopkAccuracy(2)
+        metric.update(torch.tensor([[0.1, 0.2, 0.7], [0.8, 0.1, 0.1]]), torch.tensor([1, 2]), 0)
+        assert metric.result(0)[0] == 0.5
+    """)
+
+
 def test_the_default_model_needs_neither_timm_nor_the_compiler() -> None:
     """Together they take longer to import than PyTorch; what asks for the compiler gets it."""
     run("""
