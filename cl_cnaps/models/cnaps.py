@@ -45,7 +45,7 @@ from cl_cnaps.models.encoders import (
     MeanTaskEncoder,
     TransductiveTaskEncoder,
 )
-from cl_cnaps.models.film import Film, FoldedNetwork, Folder, training_forward
+from cl_cnaps.models.film import Film, FoldedNetwork, Folder
 
 __all__ = [
     "MODELS",
@@ -195,6 +195,8 @@ class CnapsModel(nn.Module):
     def embed(self, images: Tensor, film: Film) -> Tensor:
         """Features N x D of uint8 images under FiLM, differentiable if anything that leads to `film` is."""
         if torch.is_grad_enabled() and any(part.requires_grad for part in (*film.gammas, *film.betas)):
+            from cl_cnaps.models.film_training import training_forward
+
             return training_forward(self.backbone, film, self.backbone.prepare(images))
         return self.embed_folded(images, self.fold(film))
 

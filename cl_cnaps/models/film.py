@@ -1,4 +1,4 @@
-"""FiLM in three forms that agree: replaced parameters, the form that is trained, and the folded form for inference.
+"""FiLM in forms that agree: replaced parameters, and the folded form for inference; `film_training` has another.
 
 FiLM multiplies a norm's output by gamma and adds beta, per channel. A batch-, layer- or group-norm ends in an affine
 map of its own, weight w and bias b, so the modulated layer is the same layer with weight gamma * w and bias
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import Backbone, FilmLayer, WithoutCopies, pads_by_copying
@@ -72,89 +71,6 @@ def modulated_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tenso
     features: Tensor = torch.func.functional_call(
         backbone.network, modulated_parameters(backbone, film), (prepared,)
     )
-    return features
-
-
-# The form that is trained.
-
-
-class _AffineActivation(torch.autograd.Function):
-    """clamp(scale * x + shift, low, high), per channel; without bounds, the affine map alone."""
-
-    @staticmethod
-    def forward(
-        context: Any, x: Tensor, scale_C: Tensor, shift_C: Tensor, low: float | None, high: float | None
-    ) -> Tensor:
-        y = torch.addcmul(_per_channel(shift_C), x, _per_channel(scale_C))
-        if low is not None:
-            y.clamp_(low, high)
-        context.bounds = (low, high)
-        context.save_for_backward(x, scale_C, y if low is not None else None)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale_C, y = context.saved_tensors
-        low, high = context.bounds
-        if y is not None:
-            bound = float("inf") if high is None else high
-            gradient = torch.ops.aten.hardtanh_backward(gradient, y, low, bound)
-        needs_x, needs_scale, needs_shift = context.needs_input_grad[:3]
-        return (
-            gradient * _per_channel(scale_C) if needs_x else None,
-            (gradient * x).sum(dim=(0, 2, 3)) if needs_scale else None,
-            gradient.sum(dim=(0, 2, 3)) if needs_shift else None,
-            None,
-            None,
-        )
-
-
-def _per_channel(values_C: Tensor) -> Tensor:
-    return values_C.view(1, -1, 1, 1)
-
-
-class FilmNorm(nn.Module):
-    """A batch-norm in inference mode, FiLM and the activation after it as one map, whose gradient is cheap.
-
-    `weight` and `bias` are the batch-norm's own, or FiLM's in their stead.
-    """
-
-    def __init__(self, norm: nn.BatchNorm2d) -> None:
-        super().__init__()
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        self.weight, self.bias = norm.weight, norm.bias
-        self.register_buffer("mean", norm.running_mean)
-        self.register_buffer("inverse_deviation", torch.rsqrt(norm.running_var + norm.eps))
-        # timm joins batch-norm and activation in one module.
-        activation = _activation(norm)
-        self.bounds: tuple[float | None, float | None] = (None, None)
-        if isinstance(activation, nn.ReLU6 | nn.ReLU):
-            self.bounds = (0.0, 6.0 if isinstance(activation, nn.ReLU6) else None)
-            activation = nn.Identity()
-        self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise, modulate and activate a map N x C x H x W."""
-        scale_C = self.weight * self.get_buffer("inverse_deviation")
-        shift_C = self.bias - scale_C * self.get_buffer("mean")
-        mapped = _AffineActivation.apply(x, scale_C, shift_C, *self.bounds)  # type: ignore[no-untyped-call]
-        y: Tensor = self.activation(mapped)
-        return y
-
-
-def training_forward(backbone: Backbone, film: Film, prepared: Tensor) -> Tensor:
-    """Return features N x D of prepared images under FiLM, in the form whose gradient is cheapest."""
-    # Made anew for every pass, which takes little against it: tensors may have moved to another device since.
-    norms = (backbone.network.get_submodule(layer.name) for layer in backbone.film_layers)
-    replaced: dict[nn.Module, nn.Module] = {
-        norm: FilmNorm(norm) for norm in norms if isinstance(norm, nn.BatchNorm2d)
-    }
-    for convolution in filter(pads_by_copying, backbone.network.modules()):
-        replaced[convolution] = WithoutCopies(convolution)
-    network = _rebuilt(backbone.network, replaced)
-    features: Tensor = torch.func.functional_call(network, modulated_parameters(backbone, film), (prepared,))
     return features
 
 
@@ -235,7 +151,7 @@ class Folder:
             norm, conv = network.get_submodule(norm_name), network.get_submodule(conv_name)
             assert isinstance(norm, nn.BatchNorm2d)
             replaced[conv] = _with_norm_before_output(conv, norm, *parameters(norm_name))
-            replaced[norm] = _activation(norm)
+            replaced[norm] = activation_of(norm)
         for norm_name, readers in self._flow.linear_after.items():
             weight, bias = parameters(norm_name)
             for reader in map(network.get_submodule, readers):
@@ -245,7 +161,7 @@ class Folder:
         if self._flow.pads_without_copies:
             for convolution in filter(pads_by_copying, network.modules()):
                 replaced[convolution] = WithoutCopies(replaced.get(convolution, convolution))
-        folded = _rebuilt(network, replaced)
+        folded = rebuilt(network, replaced)
         for name, tensor in affine.items():  # norms that stayed
             module, _, parameter = name.rpartition(".")
             setattr(folded.get_submodule(module), parameter, nn.Parameter(tensor, requires_grad=False))
@@ -330,7 +246,7 @@ def _ends_affine(module: nn.Module) -> bool:
     return (
         isinstance(module, nn.LayerNorm)
         and isinstance(module.bias, nn.Parameter)
-        and isinstance(_activation(module), nn.Identity)
+        and isinstance(activation_of(module), nn.Identity)
     )
 
 
@@ -341,16 +257,16 @@ def _takes_affine_input(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear)
 
 
-def _rebuilt(module: nn.Module, replaced: dict[nn.Module, nn.Module]) -> nn.Module:
+def rebuilt(module: nn.Module, replaced: dict[nn.Module, nn.Module]) -> nn.Module:
     """The same network of new module objects with some of them replaced; all tensors are shared."""
     if module not in replaced:
-        rebuilt = copy.copy(module)
-        rebuilt._parameters = dict(module._parameters)
-        rebuilt._modules = {
-            name: None if child is None else _rebuilt(child, replaced)
+        renewed = copy.copy(module)
+        renewed._parameters = dict(module._parameters)
+        renewed._modules = {
+            name: None if child is None else rebuilt(child, replaced)
             for name, child in module._modules.items()
         }
-        replaced[module] = rebuilt
+        replaced[module] = renewed
     return replaced[module]
 
 
@@ -390,7 +306,7 @@ def _with_parameters(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
     return changed
 
 
-def _activation(norm: nn.Module) -> nn.Module:
+def activation_of(norm: nn.Module) -> nn.Module:
     """Return the activation that timm joins with a norm in one module, which has to stay."""
     activation = getattr(norm, "act", None)
     return activation if isinstance(activation, nn.Module) else nn.Identity()

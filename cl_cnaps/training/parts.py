@@ -16,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import BackboneSetEncoder, SetEncoder
-from cl_cnaps.models.film import Film, training_forward
+from cl_cnaps.models.film import Film
+from cl_cnaps.models.film_training import training_forward
 
 
 def encode_in_parts(model: CnapsModel, support: Tensor, labels_N: Tensor, query: Tensor, step: int) -> Tensor:

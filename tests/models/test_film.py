@@ -13,8 +13,10 @@ from models.small import TwoLayers, backbone_of, scramble, small_backbone, some_
 from torch import Tensor, nn
 
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.models import film_training
 from cl_cnaps.models.backbones import Backbone, load_backbone
-from cl_cnaps.models.film import Film, Folder, modulated_forward, training_forward
+from cl_cnaps.models.film import Film, Folder, modulated_forward
+from cl_cnaps.models.film_training import FilmNorm, training_forward
 
 NETWORKS = {
     "efficientnet-lite0": "auto",
@@ -141,6 +143,32 @@ def test_gradients_of_layer_norm_films_match_finite_differences(name: str) -> No
     assert torch.autograd.gradcheck(loss, (start,), eps=1e-6, atol=1e-6, rtol=1e-5)
     (gradient,) = torch.autograd.grad(loss(start), start)
     assert bool((gradient != 0).all())
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU6, nn.ReLU, nn.Identity])
+def test_gradients_of_some_images_at_a_time_are_those_of_the_plain_form(
+    activation: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread goes through a map in parts, here of two of five images; several threads all at once."""
+    generator = torch.Generator().manual_seed(0)
+    norm = nn.BatchNorm2d(3).eval()
+    for tensor in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
+        assert tensor is not None
+        tensor.copy_(0.5 + torch.rand(3, generator=generator))
+    plain = nn.Sequential(norm, activation()).double()
+    norm.act = activation()  # as timm has it
+    x = 3 * torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
+
+    def gradients(form: nn.Module) -> tuple[Tensor, ...]:
+        inputs = (x.clone().requires_grad_(), norm.weight, norm.bias)
+        return torch.autograd.grad(form(inputs[0]).square().sum(), inputs)
+
+    monkeypatch.setattr(film_training, "_IN_CACHE", 2 * 3 * 4 * 4)
+    for threads, parts in ((1, 3), (2, 1)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert len(film_training._parts(x)) == parts
+        for found, expected in zip(gradients(FilmNorm(norm)), gradients(plain), strict=True):
+            assert torch.allclose(found, expected, rtol=1e-9)
 
 
 class NormReadTwice(nn.Module):

@@ -18,7 +18,7 @@ from cl_cnaps.commands.main import main
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
-from cl_cnaps.models.film import training_forward
+from cl_cnaps.models.film_training import training_forward
 from cl_cnaps.models.loading import load_model
 from cl_cnaps.models.weights import save_weights
 from cl_cnaps.training import step
