@@ -2,8 +2,8 @@
 
 - Time of a step of one task of 200 support and 200 query images at 84 pixels on ResNet-18, with its checks and Adam's
   update, in one piece (plain) and in parts (`images_at_once`), as a ratio to the backbone's forward and backward pass
-  on the same images with the gradients that FiLM needs and no others; and the largest memory of a process that does
-  nothing else.
+  on the same images with the gradients that FiLM needs and no others; of it, what the features take; and the largest
+  memory of a process that does nothing else.
 - Tasks per second against a plain implementation: the same tasks of mini-ImageNet, image by image through torchvision
   from where they lie, FiLM as extra layers, dense covariances, PyTorch's default memory format, in a process with
   PyTorch as it comes.
@@ -34,6 +34,7 @@ from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.errors import ClCnapsError
 from cl_cnaps.models.backbones import load_backbone
 from cl_cnaps.models.cnaps import CnapsConfig, CnapsModel, make_model
+from cl_cnaps.models.film import Film
 from cl_cnaps.torch_setup import set_up_torch
 from cl_cnaps.training.ranks import Ranks
 from cl_cnaps.training.recipe import Optimisation
@@ -66,9 +67,12 @@ def _to_a_bare_pass(images: int, rounds: int) -> Iterator[Figure]:
     model = a_model()
     work = forms(model, a_task(images))
     taken = turns(work, rounds)
-    for form, bar in (("plain", 1.1), ("parts", None)):
+    for form, bar in (("plain", 1.1), ("features", None), ("parts", None)):
         value, spread = ratio(taken[form], taken["bare"])
-        what = f"a step of one task, {form}, to a bare forward and backward pass"
+        step = (
+            "modulated features and FiLM's gradient" if form == "features" else f"a step of one task, {form}"
+        )
+        what = f"{step}, to a bare forward and backward pass"
         details = {
             **spread,
             "seconds": {name: [round(one, 2) for one in taken[name]] for name in ("bare", form)},
@@ -110,8 +114,15 @@ def forms(model: CnapsModel, task: EpisodeBatch) -> dict[str, Callable[[], objec
         training = Optimisation(tasks=1, tasks_per_step=1, **settings)
         train_step(model, optimiser, [Task(0, "noise", task)], range(1), training, ranks, lambda: False)
 
+    def features() -> None:
+        film = Film.identity(model.backbone.film_layers)
+        for part in (*film.gammas, *film.betas):
+            part.requires_grad_()
+        torch.autograd.backward(model.embed(images, film).sum())
+
     return {
         "bare": lambda: bare_pass(model, images),
+        "features": features,
         "plain": step,
         "parts": lambda: step(images_at_once=AT_ONCE),
     }
