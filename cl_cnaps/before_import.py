@@ -9,8 +9,9 @@ Avalanche writes a file of settings into the home folder when it is imported for
 then fills it, and of two processes that start together one may read it empty. Here the file appears whole.
 
 timm and Avalanche import Weights & Biases, and Avalanche a downloader and torchmetrics, for what few programs use;
-torchvision imports PyTorch's compiler, which takes longer than PyTorch itself, for one question that RoI align has on a
-GPU. These are loaded when something in them is first used, which makes every start seconds shorter.
+torchvision imports PyTorch's compiler, which takes longer than PyTorch itself, for one question that RoI align has
+where its compiled operator cannot be used. These are loaded when something in them is first used, which makes every
+start seconds shorter.
 
 `install` puts a finder for each in front of the import system, which acts once, when the library's code is about to
 run; looking a library up changes nothing.
@@ -122,16 +123,23 @@ def _later(name: str, *functions: str) -> Iterator[None]:
 
 
 def _call(module: str, function: str, *arguments: Any, **named: Any) -> Any:
-    return getattr(import_module(module), function)(*arguments, **named)
+    return getattr(_loaded(module), function)(*arguments, **named)
 
 
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__version__":  # the import system looks
             raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
+        return getattr(_loaded(self.__name__), name)
+
+
+def _loaded(name: str) -> ModuleType:
+    """The module itself; while others are still being imported, no part of its package may be a stand-in then."""
+    package = name.partition(".")[0]
+    for other, module in list(sys.modules.items()):
+        if isinstance(module, _StandIn) and other.partition(".")[0] == package:
+            del sys.modules[other]
+    return import_module(name)
 
 
 def _declare_if_missing(package: Path) -> None:

@@ -3,7 +3,7 @@
 Split-MNIST, 100 images a class to learn and 100 to test, EfficientNet-Lite0 at its usual size with the same weights;
 after each of five tasks all tasks are evaluated. The program with StreamingLDA is what a person would write: images
 through torchvision, the network of timm (in channels_last, which is faster here), batches of 64, PyTorch as it comes.
-(Made by this package's loader, the same network took half as long again, with three times as many page faults.)
+(With parameters that take no gradient the same network took half as long again, with three times the page faults.)
 Ours is the same program with `SimpleCnapsStrategy` and `set_up_torch`. The command, `cl-cnaps stream`, evaluates the
 tasks seen so far, and is compared with a program with StreamingLDA that does the same. Each is a process of its own,
 timed from its start to its end; the seconds without imports are in the details.

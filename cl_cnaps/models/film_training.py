@@ -58,7 +58,7 @@ _IN_CACHE = 1 << 19
 def _parts(x: Tensor) -> list[slice]:
     """The images of a map, some at a time: what one step reads, the step before has just written into the cache.
 
-    That takes half the time on one thread of a CPU; several threads would lose as much by waiting for each other.
+    That takes about a third less time on one thread of a CPU; several would lose as much by waiting for each other.
     """
     alone = x.device.type == "cpu" and torch.get_num_threads() == 1
     images = max(1, _IN_CACHE // max(1, x[:1].numel())) if alone else max(1, len(x))

@@ -287,7 +287,7 @@ class EfficientNetLite(nn.Module):
     """Images (N x 3 x H x W, normalised) to features (N x 1280).
 
     Tan and Le 2019, in the form for mobile devices: ReLU6, no squeeze-and-excitation, and stem and head of one size for
-    all; the last stage is not deepened.
+    all; the first and the last stage are not deepened.
     """
 
     global_pool = "avg"
@@ -321,9 +321,8 @@ class EfficientNetLite(nn.Module):
 
 
 def _multiple_of_eight(channels: float) -> int:
-    """Round to a multiple of eight, down by a tenth at the most."""
-    rounded = int(channels + 4) // 8 * 8
-    return rounded + 8 if rounded < 0.9 * channels else rounded
+    """Round to the nearest."""
+    return int(channels + 4) // 8 * 8
 
 
 def initialise(network: nn.Module, seed: int) -> None:

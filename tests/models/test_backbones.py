@@ -63,8 +63,8 @@ class TestPackaged:
                 buffer.uniform_(0.5, 1.5)
         theirs.load_state_dict(ours.state_dict())
         assert list(theirs.state_dict()) == list(ours.state_dict())
-        for side in (32, 45, 64):
-            images = torch.randn(2, 3, side, side)
+        for shape in ((32, 32), (45, 45), (64, 38)):
+            images = torch.randn(2, 3, *shape)
             with torch.no_grad():
                 assert torch.equal(ours.eval()(images), theirs.eval()(images))
 
@@ -123,6 +123,14 @@ def test_random_weights_depend_on_the_seed_alone(name: str) -> None:
     with torch.no_grad():
         features = first(torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert float(features.std(dim=0).max()) > 1e-4, "random features that do not depend on the image"
+
+
+def test_a_classifier_in_a_file_of_efficientnet_lite_is_left_out(tmp_path: Path) -> None:
+    network = EfficientNetLite(0)
+    initialise(network, seed=5)
+    file = tmp_path / "trained.safetensors"
+    save_file({**network.state_dict(), "classifier.weight": torch.ones(7, 1280)}, file)
+    assert load_backbone(weights=str(file)).digest() == state_digest(network.state_dict())
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])

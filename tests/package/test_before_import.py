@@ -193,6 +193,27 @@ def test_metrics_of_avalanche_load_torchmetrics_when_they_are_made() -> None:
     """)
 
 
+def test_a_stand_in_is_used_while_others_are_still_imported(tmp_path: Path) -> None:
+    """As by a second thread: all stand-ins of the package step aside."""
+    package = tmp_path / "avalanche"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import torchmetrics\nfrom torchmetrics.functional import accuracy\n"
+        "import torch\nfound = accuracy(torch.ones(2, dtype=int), torch.ones(2, dtype=int), task='binary')\n"
+        "Metric = torchmetrics.Metric\n"
+    )
+    output = run(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import cl_cnaps, avalanche, torchmetrics
+        print(float(avalanche.found), avalanche.Metric is torchmetrics.Metric)
+        """,
+        tmp_path,
+    )
+    assert output == "1.0 True"
+
+
 def test_the_default_model_needs_neither_timm_nor_the_compiler() -> None:
     """Together they take longer to import than PyTorch; what asks for the compiler gets it."""
     run("""

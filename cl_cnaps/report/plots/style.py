@@ -198,7 +198,6 @@ def draw(figures: Iterable[tuple[str, Figure]], folder: Path, formats: Sequence[
             for extension in formats:
                 content = io.BytesIO()
                 figure.savefig(content, format=extension, dpi=DPI, metadata=_METADATA[extension])
-                figure.set_layout_engine("none")  # other formats have the layout of the first
                 paths.append(folder / f"{name}.{extension}")
                 write_bytes(paths[-1], content.getvalue())
     return paths

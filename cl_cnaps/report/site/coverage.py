@@ -156,9 +156,12 @@ def _of_imagenet_alone(entries: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def paper_protocol(config: Mapping[str, Any], source: str) -> bool | None:
-    """Whether labels, rounds, runs and images are the paper's; None for a source that it does not have."""
+    """Whether labels, rounds and images are the paper's; None for a source that it does not have.
+
+    Fewer runs widen the intervals, and do not make it another protocol.
+    """
     paper = PAPER.get(source)
-    return None if paper is None else config.get("protocol") == asdict(paper)
+    return None if paper is None else {**config.get("protocol", {}), "runs": paper.runs} == asdict(paper)
 
 
 def _active(found: Gathered) -> Experiment:
