@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from report.editing import editable
 
+from cl_cnaps.records.record import read_record
 from cl_cnaps.report.figures import FIGURES, draw_all, stale
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +31,8 @@ def results(tmp_path: Path) -> Path:
     for folder in sorted((ROOT / "results").glob("active/cifar10-simple/*")):
         wanted.add(folder)
     for folder in wanted:
-        shutil.copytree(folder, tmp_path / folder.relative_to(ROOT / "results"))
+        copy = shutil.copytree(folder, tmp_path / folder.relative_to(ROOT / "results"))
+        editable(read_record(copy))
     return tmp_path
 
 
