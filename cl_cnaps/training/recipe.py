@@ -98,6 +98,8 @@ class Augmentation:
     grey_share: float = 0.0
     rotate_share: float = 0.0
     """Turned by 90, 180 or 270 degrees; of tasks of grey sources."""
+    look_share: float = 0.0
+    """Under a look of a domain that no source is of: patches, noise, other colours, edges and more."""
     mixed_share: float = 0.0
     """Half of the classes are replaced by classes of another source; of training tasks alone."""
 

@@ -25,6 +25,7 @@ from cl_cnaps.episodes.episode import EpisodeBatch, Purpose, episode_generator
 from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.training.class_pools import ClassPool, class_pool
+from cl_cnaps.training.looks import brightness, draw_look, looked_at
 from cl_cnaps.training.recipe import Augmentation, RangeTasks, Recipe, TaskShape
 
 
@@ -98,14 +99,17 @@ def augmented(
     # All are drawn whatever the shares are, so that setting one leaves the others' draws as they were.
     low, inverted, colourless, turned = rng.random(4)
     turns = int(rng.integers(1, 4))
+    look = draw_look(rng, drawings=grey) if rng.random() < augmentation.look_share else None
 
     def change(images: Tensor) -> Tensor:
+        if look is not None:
+            images = looked_at(images, look)
         if low < augmentation.low_resolution_share:
             images = _resized(images, augmentation.low_resolution)
         if grey and inverted < augmentation.invert_share:
             images = 255 - images
         if colourless < augmentation.grey_share:
-            images = _grey(images)
+            images = looked_at(images, lambda colours: brightness(colours).expand(-1, 3, -1, -1))
         if grey and turned < augmentation.rotate_share:
             images = torch.rot90(images, turns, (2, 3)).contiguous()
         return images
@@ -121,12 +125,6 @@ def _resized(images: Tensor, size: int) -> Tensor:
         images.float(), (size, size), mode="bilinear", antialias=True, align_corners=False
     )
     return small.round_().clamp_(0, 255).to(torch.uint8)
-
-
-def _grey(images: Tensor) -> Tensor:
-    weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
-    grey = (images.float() * weights).sum(dim=1, keepdim=True)
-    return grey.round_().clamp_(0, 255).to(torch.uint8).expand(-1, 3, -1, -1).contiguous()
 
 
 def mixed(first: EpisodeBatch, second: EpisodeBatch) -> EpisodeBatch:
