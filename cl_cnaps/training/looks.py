@@ -1,7 +1,8 @@
 """Looks: changes that turn a task of one source into one of a domain that no source is of.
 
-A handful of sources teaches a task encoder a handful of domains, and what it generates for others is a guess. All images of
-a task are changed alike, so that the task stays one to be solved; only where patches are cut differs.
+A handful of sources teaches a task encoder a handful of domains, and what it generates for others is a guess. All
+images of a task are changed alike, so that the task stays one to be solved; only where patches are cut, and each
+image's noise, differ.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from cl_cnaps.training.step import (
     StepScore,
     StoppedInStep,
     image_size,
-    shares,
+    share,
     train_step,
 )
 from cl_cnaps.training.tasks import RecipeData, Task
@@ -103,6 +103,8 @@ _HEAD_PARTS = ("classifier.", "fit_log_weights", "log_temperature")
 """What comes after the features."""
 _CALIBRATION_TASKS = 64
 """Training tasks by which encodings are standardised before the first step."""
+_SPARE = 6 << 30
+"""Bytes that are kept from step to step: the next tasks need them again, and new pages take a third of a step."""
 _FROZEN_PARTS = ("backbone.",)
 """Parts of the model that never change and are not in checkpoints."""
 
@@ -253,22 +255,30 @@ class MetaTraining:
 
     def _tasks(self) -> Iterator[Task]:
         """This process's tasks from here to the end."""
-        per_step = self.recipe.training.tasks_per_step
-        mine = shares(self.progress.tasks, self.recipe.training.tasks, per_step, self.ranks)
+        training = self.recipe.training
+        first_tasks = range(self.progress.tasks, training.tasks, training.tasks_per_step)
+        mine = (index for first in first_tasks for index in self._share(self._tasks_of_step(first)))
         return one_by_one(self.data.training, mine, self.workers)
+
+    def _tasks_of_step(self, first: int) -> range:
+        training = self.recipe.training
+        return range(first, min(first + training.tasks_per_step, training.tasks))
+
+    def _share(self, step: range) -> list[int]:
+        return share(step, self.ranks, self.data.training.images)
 
     def _step(
         self, tasks: Iterator[Task], note: Note, stop: Callable[[], bool], started: float
     ) -> BadTask | None:
         training, progress = self.recipe.training, self.progress
-        step = range(progress.tasks, min(progress.tasks + training.tasks_per_step, training.tasks))
-        own = len(step[self.ranks.rank :: self.ranks.world])
+        step = self._tasks_of_step(progress.tasks)
+        own = len(self._share(step))
         size = image_size(training, self.recipe.seed, step.start, self.model.backbone.info.image_size)
         with self.model.at_image_size(size):
             score = train_step(
                 self.model, self.optimiser, islice(tasks, own), step, training, self.ranks, stop
             )
-        release_spare_memory()
+        release_spare_memory(_SPARE)
         if isinstance(score, BadTask):
             return score
         self.average.update()

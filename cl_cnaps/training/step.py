@@ -225,10 +225,22 @@ def image_size(training: Optimisation, seed: int, first: int, usual: int) -> int
     return int(rng.choice(training.image_sizes, p=weights / weights.sum()))
 
 
-def shares(first: int, last: int, tasks_per_step: int, ranks: Ranks) -> Iterator[int]:
-    """The numbers of all tasks from `first` to before `last` that this process works on, step after step."""
-    for start in range(first, last, tasks_per_step):
-        yield from range(start + ranks.rank, min(start + tasks_per_step, last), ranks.world)
+def share(step: range, ranks: Ranks, images: Callable[[int], int]) -> list[int]:
+    """Return which tasks of a step this process works on; `images` tells how many images a task has.
+
+    The largest task comes first, and each goes to the process with the fewest images so far, so that none waits long.
+    """
+    if ranks.world == 1:
+        return list(step)
+    sizes = {index: images(index) for index in step}
+    loads = [0] * ranks.world
+    mine = []
+    for index in sorted(step, key=lambda index: -sizes[index]):
+        rank = loads.index(min(loads))
+        loads[rank] += sizes[index]
+        if rank == ranks.rank:
+            mine.append(index)
+    return sorted(mine)
 
 
 def train_step(

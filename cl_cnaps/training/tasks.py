@@ -172,6 +172,11 @@ class TaskData(Dataset[Task]):
         """The description of a task."""
         return self.sampler.episode(index)
 
+    def images(self, index: int) -> int:
+        """Return how many images a task has; of a mixed one, its first source's task."""
+        episode = self.episode(index)
+        return len(episode.support) + len(episode.query)
+
     def __getitem__(self, index: int) -> Task:
         episode = self.episode(index)
         batch, other = self._batch(episode), self._companion(index)

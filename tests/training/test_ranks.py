@@ -15,7 +15,7 @@ from training.small import one_process, small_recipe, small_training
 from training.test_metatrain import state
 
 from cl_cnaps.training.ranks import Ranks
-from cl_cnaps.training.step import shares
+from cl_cnaps.training.step import share
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,11 @@ def test_a_bad_task_in_one_process_stops_all(two: Path) -> None:
     assert state(two / "bad")[1]["tasks"] == 4
 
 
-def test_every_task_has_one_process() -> None:
-    everyone = [list(shares(3, 20, 5, Ranks(rank, 3, rank, torch.device("cpu")))) for rank in range(3)]
-    assert sorted(index for own in everyone for index in own) == list(range(3, 20))
-    assert everyone[1] == [4, 7, 9, 12, 14, 17, 19]
+def test_every_task_has_one_process_and_none_waits_long() -> None:
+    images = {3: 10, 4: 40, 5: 10, 6: 20, 7: 30}
+    everyone = [share(range(3, 8), Ranks(rank, 3, rank, torch.device("cpu")), images.get) for rank in range(3)]
+    assert sorted(index for own in everyone for index in own) == list(range(3, 8))
+    assert everyone == [[4], [7], [3, 5, 6]], "about as many images each"
 
 
 def test_alone_nothing_is_exchanged() -> None:
