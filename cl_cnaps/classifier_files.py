@@ -45,7 +45,7 @@ def save_classifier(classifier: FewShotClassifier, path: Path) -> Path:
     state = _without_tensors(continual.get_extra_state(), "state", tensors, {})
     about = {
         "parameters": {
-            name: value
+            name: value.item() if isinstance(value, np.generic) else value
             for name, value in classifier.get_params().items()
             if name not in ("model", "weights", "device") and value is not None
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from pathlib import Path
@@ -33,10 +34,10 @@ class MahalanobisHead(nn.Module):
         rows = torch.cat([gaussians.rows_RD, *gaussians.shared]).double()
         span = torch.cat([rows, means_KD - centre_D])
         few = len(span) < gaussians.width and gaussians.sum_DD is None
-        basis_DR = torch.linalg.qr(span.T).Q if few else torch.eye(gaussians.width).double()
+        basis_DR = torch.linalg.qr(span.T).Q if few else torch.eye(gaussians.width).to(span)
         wholes = [gaussians.covariance_DD(k).double() for k in range(gaussians.n_classes)]
         factors = torch.linalg.cholesky(torch.stack([basis_DR.T @ q @ basis_DR for q in wholes]))
-        identity = torch.eye(basis_DR.shape[1], dtype=torch.float64).expand_as(factors)
+        identity = torch.eye(basis_DR.shape[1]).to(factors).expand_as(factors)
         inverse_KRR = torch.linalg.solve_triangular(factors, identity, upper=False)
         self.register_buffer("centre_D", centre_D.float())
         self.register_buffer("basis_DR", basis_DR.float())
@@ -74,7 +75,9 @@ class _Program(nn.Module):
         backbone = classifier.continual_.model.backbone
         self.register_buffer("mean", backbone.get_buffer("_mean"))
         self.register_buffer("scale", backbone.get_buffer("_scale"))
-        self.network = classifier.continual_.network.network
+        self.network = copy.deepcopy(
+            classifier.continual_.network.network
+        )  # the classifier's stays on its device
         self.head = _head(classifier)
         self.temperature = classifier.temperature_for(1)
 

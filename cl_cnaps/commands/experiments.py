@@ -164,10 +164,9 @@ def print_views(views: Sequence[View], figures: Sequence[Path]) -> None:
     for label, key in (("data", "data_source"), ("weights", "weights_source")):
         for value in dict.fromkeys(row[key] for row in rows):
             lines.append((label, value))
-    pretraining = rows[0]["backbone_pretraining"]
-    lines.append(
-        ("backbone", "not pre-trained" if pretraining == "none" else f"pre-trained on {pretraining}")
-    )
+    for pretraining in dict.fromkeys(row["backbone_pretraining"] for row in rows):
+        words = "not pre-trained" if pretraining == "none" else f"pre-trained on {pretraining}"
+        lines.append(("backbone", words))
     reused = dict.fromkeys(name for view in views for row in view.rows for name in row.get("reused", ()))
     lines += [("reused", name) for name in reused]
     lines += [("record", view.path) for view in views]

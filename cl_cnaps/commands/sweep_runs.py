@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 SWEEPS_OWN = ("out", "resume", "workers", "keep-features", "plots", "quiet", "json")
 """Options of verbs that the sweep decides."""
-_FILES = ("weights", "backbone-weights", "specs")
+_FILES = ("weights", "backbone-weights", "specs", "lists")
 """Options whose value is a path, a name, or ROW=PATH."""
-_SOURCES = ("folder:", "records:")
+_SOURCES = ("folder:", "records:", "features:")
 """What stands before a path in the name of a source."""
+_LISTS_OF_SOURCES = ("mixed:", "domains:")
 
 
 def planned_runs(
@@ -193,6 +194,8 @@ def from_root(given: Options) -> Options:
 def _from_root(name: str, value: Scalar) -> Scalar:
     if not isinstance(value, str):
         return value
+    if name == "class-order" and Path(value).is_file():  # a file, or names
+        return _absolute(value, name)
     if name not in _FILES:
         return ",".join(map(_source, value.split(",") if name == "sources" else [value]))
     if Path(value).exists():
@@ -208,6 +211,9 @@ def _from_root(name: str, value: Scalar) -> Scalar:
 
 
 def _source(text: str) -> str:
+    for prefix in _LISTS_OF_SOURCES:
+        if text.startswith(prefix):
+            return prefix + ",".join(map(_source, text.removeprefix(prefix).split(",")))
     for prefix in _SOURCES:
         if text.startswith(prefix):
             return f"{prefix}{_absolute(text.removeprefix(prefix), text)}"

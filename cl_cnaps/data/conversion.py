@@ -14,7 +14,7 @@ from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.records import RecordSource, class_labels, encode_example, write_records
 from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.source import CountedSource, encode_png
-from cl_cnaps.data.spec import DatasetSpec, by_fractions, matched, read_spec, subset
+from cl_cnaps.data.spec import DatasetSpec, by_fractions, find_spec, matched, read_spec, subset
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.paths import below
 
@@ -216,10 +216,8 @@ def plan_conversion(
 def _published(name: str, specs: Path) -> DatasetSpec | None:
     known = known_set(name)
     wanted = known.spec if known is not None and known.spec is not None else name
-    for file in (specs / f"{wanted}_dataset_spec.json", specs / wanted / SPEC_FILE):
-        if file.is_file():
-            return read_spec(file)
-    return None
+    file = find_spec(wanted, specs)
+    return None if file is None else read_spec(file)
 
 
 def _dealt_out(

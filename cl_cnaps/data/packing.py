@@ -22,7 +22,7 @@ from cl_cnaps.data.cache import (
     open_rows,
 )
 from cl_cnaps.data.source import VERSION, Source, check_indices, total
-from cl_cnaps.errors import ClCnapsError
+from cl_cnaps.errors import ClCnapsError, MissingDataError
 from cl_cnaps.paths import cache_root
 from cl_cnaps.torch_setup import check_memory
 
@@ -147,7 +147,11 @@ def packed_folder() -> Path:
 def clean(name: str | None = None) -> tuple[int, int]:
     """Remove the packed files of a source, or everything cached of any; returns files and bytes freed."""
     if name is not None:
-        files = list(packed_folder().glob(f"{_slug(name)}-*px-*"))
+        kind, colon, path = name.partition(":")
+        own = Path(path).expanduser().resolve().stem if colon else kind  # as sources of a path are named
+        files = list(packed_folder().glob(f"{_slug(own)}-*px-*"))
+        if not files:
+            raise MissingDataError(f"no images of {name} are packed in {packed_folder()}")
     else:
         folders = (packed_folder(), digests_folder(), index_folder())
         files = [file for folder in folders for file in folder.glob("*") if file.is_file()]

@@ -19,6 +19,7 @@ import numpy as np
 
 from cl_cnaps.data.atomic import write_text
 from cl_cnaps.data.folders import plain
+from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.wordnet import Graph, Synset, class_graph, images_below, leaves, pruned
 from cl_cnaps.errors import BadInputError, foreign
 from cl_cnaps.paths import read_json
@@ -104,6 +105,14 @@ def read_spec(file: Path) -> DatasetSpec:
             return parse_spec(content)
     except BadInputError as error:
         raise BadInputError(f"{file}: {error}") from None
+
+
+def find_spec(name: str, folder: Path) -> Path | None:
+    """Return the specification of a data set in a folder of them: NAME_dataset_spec.json, or NAME/dataset_spec.json."""
+    for file in (folder / f"{name}_{SPEC_FILE}", folder / name / SPEC_FILE):
+        if file.is_file():
+            return file
+    return None
 
 
 def parse_spec(document: Mapping[str, Any]) -> DatasetSpec:

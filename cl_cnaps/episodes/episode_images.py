@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -72,6 +73,10 @@ class EpisodeImages:
 
     def digest(self) -> str:
         """Digest of the content: of the source, and of what is taken from it."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         taken = [
             [label, [[part.split, part.class_name, part.count] for part in parts]]
             for label, parts in self.pieces.items()

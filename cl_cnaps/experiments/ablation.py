@@ -140,7 +140,7 @@ class AblationExperiment(TaskExperiment):
     def summarise(self, results: Sequence[Any]) -> Summary:
         """Gather the cells of each row, and their means over data sets."""
         cells: dict[str, list[dict[str, Any]]] = {method.key: [] for method in self.methods}
-        keys = iter([m.key for p in self._pieces() for m in p.methods for _ in p.target.shapes])
+        keys = iter([m.key for p in self._pieces for m in p.methods for _ in p.target.shapes])
         n_pieces = len(super().units())
         for result in results[:n_pieces]:
             for cell in result:

@@ -201,7 +201,7 @@ class ActiveExperiment(Experiment):
                 "draws_digest": episodes_digest(sampler.episode(run) for run in range(plan.protocol.runs)),
                 **provenance(plan.source, plan.tasks_of, loaded),
             }
-            for name, figures in curve_figures(labels, curves, self.config.reach).items()
+            for name, figures in curve_figures(labels, curves).items()
         ]
 
     def _lines(self, results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -232,4 +232,4 @@ def _models(config: ActiveOptions, features: FeatureSource | None) -> list[Loade
     without_frozen = config.adaptation is None and first.model.config.variant == "plus"
     if first.model.config.adaptation == "none" or without_frozen:
         return [first]
-    return [first, load(config, "none")]
+    return [first, load(config, "none", modulation=None)]

@@ -52,7 +52,7 @@ class Method:
     """The model that makes the features; methods that share it share them."""
     config: CnapsConfig
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything about the method that decides a number."""
         return {
@@ -93,8 +93,9 @@ class TaskExperiment(Experiment):
 
     def units(self) -> list[Unit]:
         """Return a unit for each data set and each model that makes features."""
-        return [piece.unit for piece in self._pieces()]
+        return [piece.unit for piece in self._pieces]
 
+    @cached_property
     def _pieces(self) -> list[_Piece]:
         pieces = []
         for group in _sharing(self.methods):
@@ -109,7 +110,7 @@ class TaskExperiment(Experiment):
         """Yield the cells of each unit; those that records under `out` have are not computed."""
         progress = context.progress
         keys, known = {unit.key for unit in units}, self.known(context.out)
-        left = [piece for piece in self._pieces() if piece.unit.key in keys]
+        left = [piece for piece in self._pieces if piece.unit.key in keys]
         for group in _sharing(self.methods):
             with Workers(group[0].loaded.model, context.workers) as pool:
                 for piece in left:
@@ -352,7 +353,7 @@ def check_refinement(config: ModelOptions, *more: str) -> None:
     """Refuse options of the refinement, and `more`, for a model that does not refine."""
     if refines(config.model_name, config.variant):
         return
-    for name in (*more, "refine_min", "refine_max"):
+    for name in (*more, "responsibilities", "refine_min", "refine_max"):
         if getattr(config, name) is not None:
             raise BadInputError(
                 f"--{name.replace('_', '-')} is for models that refine, not for {config.variant or config.model_name}"

@@ -30,8 +30,8 @@ from cl_cnaps.names import (
 
 MOST = 1_000_000
 """Largest whole number that an option takes: of runs, tasks, images or processes, more were never meant."""
-MOST_SEED = 2**40
-"""Largest seed: with the number of a run or task it must fit into 64 bits."""
+MOST_SEED = 2**32 - 1
+"""Largest seed: one word of those that generators are made from."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import RecordSource, class_labels
 from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.data.spec import DatasetSpec, matched, read_spec, subset
+from cl_cnaps.data.spec import DatasetSpec, find_spec, matched, read_spec, subset
 from cl_cnaps.episodes import ClassTable, SplitSpec
 from cl_cnaps.episodes.episode_images import EpisodeImages, Piece
 from cl_cnaps.episodes.spec import sampling_split
@@ -93,10 +93,8 @@ def find_specification(name: str, specs: Path) -> DatasetSpec | None:
         raise MissingDataError(
             f"{specs} has no Meta-Dataset specifications: no NAME_{SPEC_FILE}, and no NAME/{SPEC_FILE}"
         )
-    for file in (specs / f"{name}_dataset_spec.json", specs / name / SPEC_FILE):
-        if file.is_file():
-            return read_spec(file)
-    return None
+    file = find_spec(name, specs)
+    return None if file is None else read_spec(file)
 
 
 def _by_specification(

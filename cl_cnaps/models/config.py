@@ -79,6 +79,10 @@ class CnapsConfig:
                 "Transductive+ is Transductive CNAPS with another training of the adaptation: without "
                 "adaptation there is no such variant"
             )
+        if self.modulation != "own" and self.adaptation == "none":
+            raise BadInputError(
+                f"modulation {self.modulation} is of adapted features: there is no adaptation"
+            )
         if not 0 < self.beta < math.inf:
             raise BadInputError(f"beta must be positive and finite, got {self.beta}")
         if self.refine_max != "unbounded" and not isinstance(self.refine_max, int):

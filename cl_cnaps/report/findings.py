@@ -16,6 +16,7 @@ from cl_cnaps.report.few_shot import FewShotView
 from cl_cnaps.report.labels import count, model_name, percent
 from cl_cnaps.report.standings import Verdict, caveats, paper_standings, standings, verdicts
 from cl_cnaps.report.stream import StreamView
+from cl_cnaps.report.table import signed
 
 _MIXED = {"mixed-domains": "mixed domains", "mixed-offline": "the mixed stream of the installation"}
 _RIVALS = ("ranpac", "lda")
@@ -126,7 +127,7 @@ def adaptation_pays(evidence: Evidence) -> Finding | None:
         parts += [f"clearly behind on {behind}"] if behind else []
         parts += [f"level on {'the others' if clear else 'all'}"] if len(clear) < len(titles) else []
         pays.append(gap.half is not None and -gap.mean > gap.half)
-        sentences.append(f"{_signed(-gap.mean, gap.half)} points over {what} ({', '.join(parts)})")
+        sentences.append(f"{signed(-gap.mean, gap.half).text} points over {what} ({', '.join(parts)})")
         numbers[row] = {"mean": -gap.mean, "half": gap.half, "clear": clear}
     verdict = {
         (True, True): "Adapting to the task pays",
@@ -156,7 +157,7 @@ def ablation_sentence(view: AblationView) -> str:
             ]
             cited = f" (paper {theirs[0][0] - theirs[0][1]:+.1f})" if theirs else ""
             kind = "level" if level else "ahead" if gap.mean > 0 else "behind"
-            kinds[kind].append(f"{gap.title} {_signed(gap.mean, gap.half)}{cited}")
+            kinds[kind].append(f"{gap.title} {signed(gap.mean, gap.half).text}{cited}")
     parts = [f"{kind}: {listed(rows)}" for kind, rows in kinds.items() if rows]
     sets = count(len(view.rows[0]["results"]), "data set")
     return f"Against {view.base} on the same tasks of {sets}, in points, {'; '.join(parts)}."
@@ -187,11 +188,6 @@ def _largest(evidence: Evidence, which: str) -> AblationView | None:
     return max(
         views, key=lambda one: (len(one.rows[0]["results"]), one.rows[0]["results"][0]["tasks"]), default=None
     )
-
-
-def _signed(mean: float, half: float | None) -> str:
-    """`+1.2 ± 0.3`, of fractions."""
-    return f"{100 * mean:+.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
 
 
 def _points(gaps: Mapping[str, float]) -> str:
@@ -283,8 +279,8 @@ def calibrated_refinement(evidence: Evidence) -> Finding | None:
     )
     text = (
         f"Refinement {worth} on few-shot tasks: two to four steps against none, on the same tasks, bring "
-        f"{_signed(calibrated.mean, calibrated.half)} points with calibrated responsibilities and "
-        f"{_signed(raw.mean, raw.half)} with raw ones, the paper's."
+        f"{signed(calibrated.mean, calibrated.half).text} points with calibrated responsibilities and "
+        f"{signed(raw.mean, raw.half).text} with raw ones, the paper's."
     )
     return Finding("refinement", text, {"calibrated": calibrated.mean, "raw": raw.mean})
 

@@ -182,7 +182,7 @@ class TrainingLog:
         lines = content.decode(errors="replace").splitlines()
         write_text(self._path, "".join(f"{line}\n" for line in lines if self._is_before(line, tasks)))
         self._file = self._path.open("a", encoding="utf-8")
-        self._curves = SummaryWriter(folder / "tensorboard", purge_step=tasks)
+        self._curves = SummaryWriter(folder / "tensorboard", purge_step=tasks + 1)
 
     def __enter__(self) -> TrainingLog:
         return self

@@ -15,7 +15,7 @@ from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import RecordSource
 from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.source import CountedSource, Source
-from cl_cnaps.data.spec import by_fractions, matched
+from cl_cnaps.data.spec import by_fractions, find_spec, matched
 from cl_cnaps.episodes import Episode, SplitSpec, read_spec
 from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
@@ -153,11 +153,11 @@ def _spec_file(source: CountedSource, specs: Path | None) -> Path:
     if specs is None:
         raise MissingDataError(
             f"the recipe splits {source.name} by its official specification: give --specs FOLDER with "
-            f"{wanted}_dataset_spec.json in it (from the repository google-research/meta-dataset)"
+            f"{wanted}_{SPEC_FILE} in it (from the repository google-research/meta-dataset)"
         )
-    file = specs / f"{wanted}_dataset_spec.json"
-    if not file.is_file():
+    file = find_spec(wanted, specs)
+    if file is None:
         raise MissingDataError(
-            f"there is no {file.name} in {specs}, by which the recipe splits {source.name}"
+            f"there is no {wanted}_{SPEC_FILE} in {specs}, by which the recipe splits {source.name}"
         )
     return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -305,8 +305,9 @@ def _canonical(name: str) -> str:
     return known.name if known is not None else name
 
 
-_SETTINGS = ("metric", "variant")
-_BOUNDS = ("refine_min", "refine_max")
+_SETTINGS = ("metric", "variant", "responsibilities")
+"""Settings of the model that a training may change; `modulation` needs encodings that a training is about to make."""
+_OF_REFINEMENT = ("responsibilities", "refine_min", "refine_max")
 
 
 def read_changed_recipe(path: Path, changes: Mapping[str, Any]) -> Recipe:
@@ -319,20 +320,21 @@ def read_changed_recipe(path: Path, changes: Mapping[str, Any]) -> Recipe:
     plain = parse_recipe(content, path.name, path.stem)
     settings = {key: given.pop(key) for key in _SETTINGS if key in given}
     recipe = _with_settings(content, settings, path)
-    least, most = (given.pop(key, None) for key in _BOUNDS)
-    if (least, most) != (None, None):
-        model = recipe.model
-        if not model.refines:
+    model = recipe.model
+    least, most = (given.pop(key, None) for key in ("refine_min", "refine_max"))
+    for key in _OF_REFINEMENT:
+        if changes.get(key) is not None and not model.refines:
             raise BadInputError(
-                "--refine-min and --refine-max are for models that refine, not for "
+                f"--{key.replace('_', '-')} is for models that refine, not for "
                 f"{model.model if model.variant == 'plain' else model.variant}"
             )
+    if (least, most) != (None, None):
         least, most = refinement_bounds(least, most, (model.refine_min, model.refine_max))
         settings |= {"refine_min": least, "refine_max": most}
         recipe = _with_settings(content, settings, path)
     if (tasks := given.pop("tasks", None)) is not None:
         recipe = replace(recipe, training=replace(recipe.training, tasks=tasks))
-    name = "-".join((recipe.name, *_differences(plain.model, recipe.model)))
+    name = "-".join((recipe.name, *_differences(plain.model, recipe.model, settings)))
     return replace(recipe, name=name, **given)
 
 
@@ -342,8 +344,13 @@ def _with_settings(content: Mapping[str, Any], settings: Mapping[str, Any], path
     return parse_recipe(changed, path.name, path.stem)
 
 
-def _differences(plain: CnapsConfig, changed: CnapsConfig) -> list[str]:
-    words = [str(getattr(changed, key)) for key in _SETTINGS if getattr(changed, key) != getattr(plain, key)]
+def _differences(plain: CnapsConfig, changed: CnapsConfig, given: Collection[str]) -> list[str]:
+    """Return the given settings that have changed, and the bounds of refinement."""
+    words = [
+        str(getattr(changed, key))
+        for key in _SETTINGS
+        if key in given and getattr(changed, key) != getattr(plain, key)
+    ]
     least, most = changed.refine_min, changed.refine_max
     if (least, most) != (plain.refine_min, plain.refine_max):
         words.append(f"refine-{least}-{most}")

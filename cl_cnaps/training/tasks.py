@@ -120,7 +120,9 @@ def augmented(
 
 
 def _resized(images: Tensor, size: int) -> Tensor:
-    """Smaller; the model enlarges what it is given to its own input size."""
+    """Return uint8 images at another size; the model enlarges what it is given to its own input size."""
+    if images.shape[-1] == size:
+        return images
     small = nn.functional.interpolate(
         images.float(), (size, size), mode="bilinear", antialias=True, align_corners=False
     )
@@ -128,15 +130,19 @@ def _resized(images: Tensor, size: int) -> Tensor:
 
 
 def mixed(first: EpisodeBatch, second: EpisodeBatch) -> EpisodeBatch:
-    """Return a task with the first half of the classes of one task, and as many of another or as many as it has."""
+    """Return a task with the first half of the classes of one task, and as many of another or as many as it has.
+
+    Where augmentation made the images of one smaller, they are enlarged to those of the other.
+    """
     kept = (first.way + 1) // 2
+    side = max(batch.support_images.shape[-1] for batch in (first, second))
     added = min(first.way - kept, second.way)
     parts: dict[str, Tensor] = {}
     for role in ("support", "query"):
         images, labels = [], []
         for batch, ways, offset in ((first, kept, 0), (second, added, kept)):
             own = getattr(batch, f"{role}_labels")
-            images.append(getattr(batch, f"{role}_images")[own < ways])
+            images.append(_resized(getattr(batch, f"{role}_images")[own < ways], side))
             labels.append(own[own < ways] + offset)
         parts[f"{role}_images"], parts[f"{role}_labels"] = torch.cat(images), torch.cat(labels)
     return EpisodeBatch(kept + added, **parts)

@@ -168,3 +168,12 @@ def test_mistakes_are_named(tmp_path: Path, own_places: Path) -> None:
     for wrong in (("--ways", "five"), ("--shots", "0"), ("--tasks", "0")):
         assert invoke(tmp_path, "dtd", *wrong).exit_code == 2
     assert not (tmp_path / "runs").exists()
+
+
+def test_settings_without_effect_are_refused(tmp_path: Path) -> None:
+    for options, says in (
+        (("--responsibilities", "raw"), "--responsibilities is for models that refine, not for simple"),
+        (("--adaptation", "none", "--modulation", "static"), "modulation static is of adapted features"),
+    ):
+        with pytest.raises(BadInputError, match=says):
+            invoke(tmp_path, "mini-imagenet", *options, *RANDOM)

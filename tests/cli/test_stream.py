@@ -310,7 +310,10 @@ def test_seconds_have_the_making_of_a_learner_in_them(
         (("--model", "ewc", "--encoding", "all"), "the baseline ewc has no task encoding"),
         (("--device", "abacus"), "device 'abacus': cannot be used here"),
         (("--weights", "no-such-weights"), "no-such-weights"),
-        (("--seed", str(2**32)), "the seed is 4294967296"),
+        (
+            ("--adaptation", "none", "--modulation", "static"),
+            "modulation static is of adapted features: there is no adaptation",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_message_without_a_traceback(

@@ -13,7 +13,7 @@ from cl_cnaps.data import Source, open_source, packed, packing
 from cl_cnaps.data.packing import PackedSource, clean, packed_file, packed_folder
 from cl_cnaps.data.registry import open_path
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.errors import BadInputError, ClCnapsError
+from cl_cnaps.errors import BadInputError, ClCnapsError, MissingDataError
 
 
 @pytest.fixture
@@ -111,6 +111,10 @@ def test_clean_removes_one_source_or_all(source: CountedSource, tmp_path: Path) 
     packed(source, 16)
     packed(source, 8)
     cars = open_path(class_folders(tmp_path / "cars", {"vw": 1}))
+    packed(cars, 8)
+    with pytest.raises(MissingDataError, match="no images of folder:boats are packed"):
+        clean("folder:boats")
+    assert clean(f"folder:{tmp_path / 'cars'}")[0] == 1
     kept: PackedSource = packed(cars, 8)
     files, freed = clean("animals")
     assert files == 2

@@ -13,6 +13,7 @@ import torch
 from faults.damage import hunt
 from models.small import TwoLayers, small_model
 from safetensors.torch import save_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training.small import small_recipe, small_training
 
 from cl_cnaps.errors import BadInputError, ClCnapsError
@@ -82,6 +83,18 @@ def test_a_damaged_log_holds_up_no_training(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b'{"tasks": 1}\n{"tasks": "x"}\n[1]\n\xff\n3\n' + b"[" * 100_000)
     with TrainingLog(tmp_path, 2):
         assert (tmp_path / "log.jsonl").read_text() == '{"tasks": 1}\n'
+
+
+def test_a_training_that_goes_on_keeps_the_last_point_of_its_curves(tmp_path: Path) -> None:
+    for tasks in (0, 4):
+        with TrainingLog(tmp_path, tasks) as log:
+            log.add("validation", tasks, {"own": 0.5})
+    curves = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [point.step for tag in curves.Tags()["scalars"] for point in curves.Scalars(tag)] == [0, 4]
+    with TrainingLog(tmp_path, 4):
+        pass
+    curves = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [point.step for tag in curves.Tags()["scalars"] for point in curves.Scalars(tag)] == [0, 4]
 
 
 def test_damaged_weight_files_are_refused(tmp_path: Path, weights: bytes) -> None:

@@ -81,8 +81,9 @@ def test_another_process_gives_the_same_and_the_file_holds_no_images(
 
 def test_features_are_saved_too(tmp_path: Path) -> None:
     X, y = np.random.default_rng(0).normal(size=(20, 5)), np.arange(20) % 2
-    classifier = FewShotClassifier(input="features").fit(X, y)
+    classifier = FewShotClassifier(input="features", temperature=np.float32(2)).fit(X, y)
     loaded = FewShotClassifier.load(classifier.save(tmp_path / "f.safetensors"))
+    assert loaded.temperature == 2
     assert np.array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
     assert loaded.predict(X).dtype == y.dtype
 

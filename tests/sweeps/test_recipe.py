@@ -103,13 +103,15 @@ def test_paths_of_runs_elsewhere_are_given_from_the_root(
 ) -> None:
     for folder in ("photos", "specs", "a,b"):
         (tmp_path / folder).mkdir()
-    for file in ("mine.safetensors", "backbone.pt", "specs/w.safetensors"):
+    for file in ("mine.safetensors", "backbone.pt", "specs/w.safetensors", "order.txt", "x.npz"):
         (tmp_path / file).touch()
     monkeypatch.chdir(tmp_path)
     given = {
         "target": "folder:photos",
         "source": "folder:a,b",
         "benchmark": "records:/there/already",
+        "class-order": "order.txt",
+        "lists": "specs",
         "sources": "dtd,folder:photos,records:specs",
         "specs": "specs",
         "weights": ("mine.safetensors", "plus=specs/w.safetensors", "feot=simple-resnet18", "photos", "none"),
@@ -125,6 +127,8 @@ def test_paths_of_runs_elsewhere_are_given_from_the_root(
         "source": f"folder:{root}/a,b",
         "sources": f"dtd,folder:{root}/photos,records:{root}/specs",
         "specs": f"{root}/specs",
+        "class-order": f"{root}/order.txt",
+        "lists": f"{root}/specs",
         "weights": (
             f"{root}/mine.safetensors",
             f"plus={root}/specs/w.safetensors",
@@ -134,6 +138,13 @@ def test_paths_of_runs_elsewhere_are_given_from_the_root(
         ),
         "backbone-weights": f"{root}/backbone.pt",
     }
+    for value, absolute in (
+        ("features:x.npz", f"features:{root}/x.npz"),
+        ("mixed:mnist,folder:photos", f"mixed:mnist,folder:{root}/photos"),
+        ("domains:features:x.npz,dtd", f"domains:features:{root}/x.npz,dtd"),
+    ):
+        assert from_root({"benchmark": value}) == {"benchmark": absolute}
+    assert from_root({"class-order": "ant,owl"}) == {"class-order": "ant,owl"}
     for name, value in (
         ("benchmark", "folder:nowhere"),
         ("weights", "nowhere/w.safetensors"),

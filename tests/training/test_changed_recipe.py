@@ -32,6 +32,12 @@ def test_what_is_not_given_is_the_recipes() -> None:
         ("small", {"metric": "cosine"}, {"metric": "cosine"}, "cosine"),
         ("small", {"variant": "gmm"}, {"variant": "gmm"}, "gmm"),
         ("transductive-efficientnet-lite0", {"variant": "plus"}, {"variant": "plus"}, "plus"),
+        (
+            "transductive-plus-efficientnet-lite0",
+            {"responsibilities": "calibrated"},
+            {"responsibilities": "calibrated"},
+            "calibrated",
+        ),
         ("transductive-plus-efficientnet-lite0", {"variant": "plain"}, {"variant": "plain"}, "plain"),
         (
             "transductive-efficientnet-lite0",
@@ -84,11 +90,16 @@ def test_unbounded_refinement_of_the_recipe_stays_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stem", "changes", "says"),
     [
-        ("small", {"refine_max": 3}, "--refine-max are for models that refine, not for simple"),
+        ("small", {"refine_max": 3}, "--refine-max is for models that refine, not for simple"),
         (
             "transductive-efficientnet-lite0",
             {"variant": "feot", "refine_min": 1},
             "for models that refine, not for feot",
+        ),
+        (
+            "small",
+            {"responsibilities": "raw"},
+            "--responsibilities is for models that refine, not for simple",
         ),
         ("small", {"variant": "plus"}, "plus is a variant of the model transductive, not of simple"),
         ("transductive-efficientnet-lite0", {"metric": "l1"}, "the refinement is Mahalanobis's"),

@@ -69,7 +69,9 @@ def test_a_bad_task_in_one_process_stops_all(two: Path) -> None:
 
 def test_every_task_has_one_process_and_none_waits_long() -> None:
     images = {3: 10, 4: 40, 5: 10, 6: 20, 7: 30}
-    everyone = [share(range(3, 8), Ranks(rank, 3, rank, torch.device("cpu")), images.get) for rank in range(3)]
+    everyone = [
+        share(range(3, 8), Ranks(rank, 3, rank, torch.device("cpu")), images.get) for rank in range(3)
+    ]
     assert sorted(index for own in everyone for index in own) == list(range(3, 8))
     assert everyone == [[4], [7], [3, 5, 6]], "about as many images each"
 

@@ -176,6 +176,13 @@ def test_photographs_are_neither_inverted_nor_turned(change: str) -> None:
     assert torch.equal(new.support_images, batch.support_images)
 
 
+def test_mixed_tasks_may_have_looks() -> None:
+    data = small_data(small_recipe(augmentation={"mixed_share": 1.0, "look_share": 1.0}))
+    for index in range(60):  # among them patches, which are smaller than the other half's images
+        batch = data.training[index].batch
+        assert len(batch.support_images) == len(batch.support_labels)
+
+
 def test_mixed_tasks_have_half_of_their_classes_from_another_source() -> None:
     plain = small_data(small_recipe(augmentation={"low_resolution_share": 0.0})).training
     changed = small_data(small_recipe(augmentation={"low_resolution_share": 0.0, "mixed_share": 0.5}))
