@@ -68,7 +68,8 @@ HELP: Mapping[str, str] = {
     "ablate": """Compare a model with its variants on the same tasks, beside the paper's rows.
 
     \b
-    metric        six distances to the classes
+    adaptation    FiLM from each task's own encoding, one for all, a foreign one, and none
+    metric        six distances to the classes, and FiT's two heads
     gmm           Gaussian mixtures in place of Simple and Transductive CNAPS
     transduction  which half of Transductive CNAPS helps: FEOT, COT, Transductive+
     refinement    none, unbounded, at least 2 and at most 4 steps; and the grid over both

@@ -102,8 +102,9 @@ def plot(
     evaluate  class recall against shots, a line for each record; the ways and
               shots of tasks; accuracy against queries, where they were varied
     active    accuracy against labels, a figure for each source
-    ablate    refinement: the grid; shots: class recall; queries: accuracy
-              against queries; the others are tables and have no chart
+    ablate    adaptation: encodings and FiLM distances; refinement: the grid;
+              shots: class recall; queries: accuracy against queries; the others
+              are tables and have no chart
 
     Records of several commands are drawn into a folder for each command.
 

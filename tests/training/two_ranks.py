@@ -15,7 +15,7 @@ from training.small import small_recipe, small_training
 from cl_cnaps.training import ranks as processes
 from cl_cnaps.training import step
 from cl_cnaps.training.ranks import Ranks
-from cl_cnaps.training.step import NotFiniteError, TaskScore, add_gradient
+from cl_cnaps.training.step import NotFiniteError, TaskScore, add_gradient, share
 
 
 def main(folder: Path) -> None:
@@ -36,10 +36,11 @@ def main(folder: Path) -> None:
         assert torch.equal(part, torch.arange(5) * (1 + ranks.rank))
 
         bad = small_training(small_recipe(), own / "bad", ranks=ranks)
-        sixth = bad.data.training[5].batch.support_images
+        index = share(range(4, 8), Ranks(1, 2, 1, ranks.device), bad.data.training.images)[0]
+        poison = bad.data.training[index].batch.support_images
 
         def poisoned(model: Any, batch: Any, options: Any) -> TaskScore:
-            if batch.support_images.shape == sixth.shape and torch.equal(batch.support_images, sixth):
+            if batch.support_images.shape == poison.shape and torch.equal(batch.support_images, poison):
                 raise NotFiniteError(f"seen by rank {ranks.rank}")
             return add_gradient(model, batch, options)
 
