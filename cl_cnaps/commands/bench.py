@@ -24,8 +24,8 @@ def bench(only: tuple[str, ...], quick: bool, threads: int, out: Path, as_json: 
     """Measure speed against plain ways of doing the same.
 
     Every number is a ratio to the textbook way of doing the same work, timed in turns in one run. The whole suite
-    takes three quarters of an hour on two cores; let nothing else run meanwhile. The benchmarks are in benchmarks/speed of a
-    checkout (`pip install -e .`); they are not part of the installed package.
+    takes three quarters of an hour on two cores; let nothing else run meanwhile. The benchmarks are in benchmarks/speed
+    of a checkout (`pip install -e .`); they are not part of the installed package.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from cl_cnaps.report.plots import style
 from cl_cnaps.report.plots.active import curve_figure
 from cl_cnaps.report.plots.few_shot import histogram_figure
 from cl_cnaps.report.plots.panels import bar_figure, panels_of
+from cl_cnaps.report.plots.sizes import sizes_figure
 from cl_cnaps.report.plots.streams import models_figure
 from cl_cnaps.report.stream import StreamView
 
@@ -40,16 +41,23 @@ class Shown:
 
     verb: str
     config: Mapping[str, Any]
-    make: Callable[[Sequence[Record]], Figure]
+    make: Callable[..., Figure]
+    """Of the records, then of the files beside them."""
+    beside: tuple[str, ...] = ()
+    """Names of files in the results folder that it shows too."""
 
     def shows(self, record: Record) -> bool:
-        """Whether a record is of this figure; a collection of values stands for any of them."""
+        """Whether a record is of this figure."""
         return record.verb == self.verb and all(
-            record.config[key] in wanted
-            if isinstance(wanted, Collection) and not isinstance(wanted, str)
-            else record.config[key] == wanted
-            for key, wanted in self.config.items()
+            _is_one_of(record.config[key], wanted) for key, wanted in self.config.items()
         )
+
+
+def _is_one_of(value: Any, wanted: Any) -> bool:
+    """Whether a value is the wanted one, or one of several; of a record's several, one must be the wanted one."""
+    if isinstance(value, list):
+        return wanted in value
+    return value in wanted if isinstance(wanted, list) else bool(value == wanted)
 
 
 def _models(records: Sequence[Record]) -> Figure:
@@ -80,6 +88,9 @@ FIGURES: Mapping[str, Shown] = {
     },
     "meta-dataset/tasks.png": Shown("evaluate", _FROZEN, _tasks),
     **{f"active-{name}/curves.png": Shown("active", {"source": name}, _curves) for name in _ACTIVE},
+    "image-size/sizes.png": Shown(
+        "speed", {"benchmarks": "embed", "quick": False}, sizes_figure, ("validation.csv",)
+    ),
 }
 """Below `figures/` of the results folder."""
 
@@ -89,19 +100,28 @@ def drawn_from(results: Path) -> dict[str, dict[str, str]]:
     every = list(records_under(results))
     return {
         name: {
-            record.path.relative_to(results).as_posix(): _digest(record) for record in _shown(figure, every)
+            **{record.path.relative_to(results).as_posix(): _digest(record) for record in shown},
+            **{file: _digest_of([results / file]) for file in figure.beside if shown},
         }
         for name, figure in FIGURES.items()
+        for shown in [_shown(figure, results, every)]
     }
 
 
-def _shown(figure: Shown, records: Sequence[Record]) -> list[Record]:
+def _shown(figure: Shown, results: Path, records: Sequence[Record]) -> list[Record]:
+    """Return the records of a figure; none where a file that it shows too is not there."""
+    if not all((results / file).is_file() for file in figure.beside):
+        return []
     return sorted(filter(figure.shows, records), key=lambda record: str(record.path))
 
 
 def _digest(record: Record) -> str:
+    return _digest_of(sorted(record.path.glob("*.csv")))
+
+
+def _digest_of(tables: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for table in sorted(record.path.glob("*.csv")):
+    for table in tables:
         digest.update(table.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -111,9 +131,11 @@ def draw_all(results: Path) -> list[Path]:
     every = list(records_under(results))
     paths = []
     for name, figure in FIGURES.items():
-        if records := _shown(figure, every):
-            path = results / "figures" / name
-            paths += style.draw(((path.stem, make(records)) for make in [figure.make]), path.parent, ["png"])
+        if records := _shown(figure, results, every):
+            path, beside = results / "figures" / name, [results / file for file in figure.beside]
+            paths += style.draw(
+                ((path.stem, make(records, *beside)) for make in [figure.make]), path.parent, ["png"]
+            )
     manifest = results / "figures" / MANIFEST
     write_bytes(manifest, (json.dumps(drawn_from(results), indent=1) + "\n").encode())
     return [*paths, manifest]

@@ -95,7 +95,9 @@ def test_a_person_reads_a_table_and_finds_the_figure(active: Active, tmp_path: P
         "to reach",
     ):
         assert words in " ".join(result.stdout.split()), words
-    assert "to reach: fewest labels with which the mean accuracy is at least 1.0 %" in " ".join(result.stdout.split())
+    assert "to reach: fewest labels with which the mean accuracy is at least 1.0 %" in " ".join(
+        result.stdout.split()
+    )
     assert "variation-ratio" not in result.stdout
     (record,) = ActiveView.under([tmp_path / "runs"])
     assert {entry["reach"]["accuracy"] for entry in record.rows} != {0.01}, (
