@@ -31,6 +31,7 @@ from cl_cnaps.report.standings import (
 )
 from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.table import EMPTY, Cell, Column, Table, markdown_table
+from cl_cnaps.report.training import shipped_weights_table
 
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
@@ -230,6 +231,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     **{f"ablation-{which}": ablation_part(which) for which in ABLATIONS},
     **{f"active-{source}": active_part(source) for source in ("cifar10", "omniglot")},
     "validation-table": validation_table,
+    "shipped-weights": shipped_weights_table,
     "class-memory": class_memory_table,
     "speed-table": speed_table,
     "speed-bars": speed_bars,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cl_cnaps.models.adaptation import COLUMNS
+from cl_cnaps.models.weights import describe, shipped_root
 from cl_cnaps.report.plots import style
 from cl_cnaps.report.plots.style import PANEL_TITLE_SIZE, SMALL_SIZE
-from cl_cnaps.report.table import Cell, Column, Table, TableRow, words
+from cl_cnaps.report.table import Cell, Column, Table, TableRow, markdown_table, words
 
 Scores = Mapping[str, Mapping[str, float]]
 """Accuracy by column (own, static, swapped, frozen) and source."""
@@ -45,6 +47,30 @@ def accuracy_table(
         rows,
         notes=["; ".join(f"{kind}: {meaning}" for kind, meaning in MEANING.items()) + "."],
     )
+
+
+def shipped_weights_table(_results: Path) -> str:
+    """Markdown: the weights in the package, how far each was trained, and the four columns of its validation."""
+    rows = []
+    for path in sorted(shipped_root().glob("*.safetensors")):
+        training = describe(path).training
+        means = [100 * fmean(training["validation"][kind].values()) for kind in COLUMNS]
+        start = training["recipe"].get("start")
+        counts = [training["tasks"], training["tasks_in_all"]]
+        rows.append(
+            TableRow(
+                [
+                    words(path.stem),
+                    words("" if start is None else "itself, earlier" if start == path.stem else start),
+                    *(Cell(f"{tasks:,}", tasks) for tasks in counts),
+                    *(Cell(f"{value:.1f}", value) for value in means),
+                    Cell(f"{path.stat().st_size / 1e6:.1f}", path.stat().st_size),
+                ]
+            )
+        )
+    text = [Column(title, numeric=False) for title in ("weights", "start")]
+    numbers = [Column(title) for title in ("tasks", "of", *COLUMNS, "MB")]
+    return markdown_table(Table("weights", "", [*text, *numbers], rows))
 
 
 def draw_training(folder: Path) -> list[Path]:
