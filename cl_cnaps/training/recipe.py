@@ -100,6 +100,8 @@ class Augmentation:
     """Turned by 90, 180 or 270 degrees; of tasks of grey sources."""
     look_share: float = 0.0
     """Under a look of a domain that no source is of: patches, noise, other colours, edges and more."""
+    crop_share: float = 0.0
+    """Each image cut to a part of its own and mirrored or not; of tasks of colour sources."""
     mixed_share: float = 0.0
     """Half of the classes are replaced by classes of another source; of training tasks alone."""
 

@@ -100,8 +100,13 @@ def augmented(
     low, inverted, colourless, turned = rng.random(4)
     turns = int(rng.integers(1, 4))
     look = draw_look(rng, drawings=grey) if rng.random() < augmentation.look_share else None
+    crops = None
+    if not grey and rng.random() < augmentation.crop_share:
+        crops = torch.Generator().manual_seed(int(rng.integers(2**31)))
 
     def change(images: Tensor) -> Tensor:
+        if crops is not None:
+            images = _cropped(images, crops)
         if look is not None:
             images = looked_at(images, look)
         if low < augmentation.low_resolution_share:
@@ -117,6 +122,23 @@ def augmented(
     return replace(
         batch, support_images=change(batch.support_images), query_images=change(batch.query_images)
     )
+
+
+_LEAST_SIDE = 0.6
+"""Of a crop, to the image's."""
+
+
+def _cropped(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Return a square part of each uint8 image, of another size and place, mirrored or not, enlarged to the same side."""
+    count = len(images)
+    sides_N = 1 - (1 - _LEAST_SIDE) * torch.rand(count, generator=generator)
+    theta_N23 = torch.zeros(count, 2, 3)
+    theta_N23[:, 0, 0] = sides_N * (2 * torch.randint(2, (count,), generator=generator) - 1)
+    theta_N23[:, 1, 1] = sides_N
+    theta_N23[:, :, 2] = (1 - sides_N)[:, None] * (2 * torch.rand(count, 2, generator=generator) - 1)
+    grid = nn.functional.affine_grid(theta_N23, list(images.shape), align_corners=False)
+    parts = nn.functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    return parts.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _resized(images: Tensor, size: int) -> Tensor:

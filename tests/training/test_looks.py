@@ -9,7 +9,7 @@ import torch
 from cl_cnaps.training import looks
 from cl_cnaps.training.looks import brightness, draw_look, looked_at
 from cl_cnaps.training.recipe import Augmentation
-from cl_cnaps.training.tasks import augmented
+from cl_cnaps.training.tasks import _cropped, augmented
 from tests.training.small import small_data, small_recipe
 
 IMAGES = torch.randint(0, 256, (6, 3, 20, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -90,3 +90,23 @@ def test_drawings_are_not_cut() -> None:
     for seed in range(60):
         look = draw_look(np.random.default_rng(seed), drawings=True)
         assert looked_at(IMAGES, look).shape == IMAGES.shape
+
+
+def test_each_image_of_a_task_has_a_crop_of_its_own() -> None:
+    ramp = (
+        torch.arange(0, 240, 5, dtype=torch.uint8).expand(8, 3, 48, 48).contiguous()
+    )  # brighter to the right
+    cropped = _cropped(ramp, torch.Generator().manual_seed(3))
+    assert torch.equal(cropped, _cropped(ramp, torch.Generator().manual_seed(3)))
+    assert cropped.shape == ramp.shape
+    spans = cropped[:, 0, 0].float().diff(dim=1).mean(dim=1) / 5
+    assert ((spans.abs() >= 0.55) & (spans.abs() <= 1)).all(), "parts of at least 0.6 of the side"
+    assert (spans > 0).any() and (spans < 0).any(), "some are mirrored"
+    assert len({tuple(row.tolist()) for row in cropped[:, 0, 0]}) == 8
+
+
+def test_crops_are_for_colour_sources() -> None:
+    batch = small_data(small_recipe()).validation["red"][0].batch
+    crops = Augmentation(crop_share=1.0)
+    assert torch.equal(augmented(batch, crops, 0, 0, grey=True).support_images, batch.support_images)
+    assert not torch.equal(augmented(batch, crops, 0, 0).support_images, batch.support_images)
