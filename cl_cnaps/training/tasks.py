@@ -129,7 +129,7 @@ _LEAST_SIDE = 0.6
 
 
 def _cropped(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Return a square part of each uint8 image, of another size and place, mirrored or not, enlarged to the same side."""
+    """Return a square part of each uint8 image, of another size and place and mirrored or not, at the same side."""
     count = len(images)
     sides_N = 1 - (1 - _LEAST_SIDE) * torch.rand(count, generator=generator)
     theta_N23 = torch.zeros(count, 2, 3)
