@@ -262,10 +262,11 @@ class Recipe:
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
 
     def as_json(self) -> dict[str, Any]:
-        """The whole recipe as JSON holds it; tests at the end and mixed tasks are left out where there are none."""
+        """The whole recipe as JSON holds it; what is new is left out where there is none."""
         content = asdict(self)
-        if not self.augmentation.mixed_share:
-            del content["augmentation"]["mixed_share"]
+        for share in ("look_share", "crop_share", "mixed_share"):
+            if not content["augmentation"][share]:
+                del content["augmentation"][share]
         if not any(part.test for part in self.sources):
             del content["test_tasks"]
         return {
