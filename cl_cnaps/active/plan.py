@@ -147,8 +147,7 @@ class ActivePlan:
         rng = _generator(self.seed, run, _SHUFFLE, task.name or "")
         query = rng.permutation(test)
         support = np.concatenate([initial, rng.permutation(pool)])
-        ids = tuple(range(len(task.classes)))
-        return Draw(Episode(self.source, task.classes, ids, support, query, self.seed, run), len(initial))
+        return Draw(Episode(self.source, task.classes, support, query, self.seed, run), len(initial))
 
     def _of_class(self, name: str, run: int) -> tuple[IntArray, IntArray, IntArray]:
         """Image numbers of a class: initial, pool and test."""

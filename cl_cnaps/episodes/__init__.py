@@ -2,21 +2,19 @@
 
 from cl_cnaps.data.wordnet import ClassGraph
 from cl_cnaps.episodes.episode import Episode, episodes_digest
-from cl_cnaps.episodes.rules import MetaDatasetConfig, VariableConfig
+from cl_cnaps.episodes.rules import MetaDatasetConfig
 from cl_cnaps.episodes.samplers import (
     EpisodeSampler,
     FixedConfig,
     FixedSampler,
     MetaDatasetSampler,
     MixtureSampler,
-    VariableSampler,
 )
-from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec, read_spec
+from cl_cnaps.episodes.spec import ClassTable, SplitSpec
 
 __all__ = [
     "ClassGraph",
     "ClassTable",
-    "DatasetSpec",
     "Episode",
     "EpisodeSampler",
     "FixedConfig",
@@ -25,8 +23,5 @@ __all__ = [
     "MetaDatasetSampler",
     "MixtureSampler",
     "SplitSpec",
-    "VariableConfig",
-    "VariableSampler",
     "episodes_digest",
-    "read_spec",
 ]

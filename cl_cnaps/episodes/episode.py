@@ -30,8 +30,6 @@ class Episode:
     source: str
     """The source of the images; of a mixture, the name under which it was mixed."""
     class_names: tuple[str, ...]
-    class_ids: tuple[int, ...]
-    """The classes' ids in the source's spec, in way order: what a Meta-Dataset record file is named by."""
     support: IntArray
     query: IntArray
     seed: int
@@ -39,10 +37,8 @@ class Episode:
 
     def __post_init__(self) -> None:
         where = f"episode {self.index} of {self.source!r}"
-        if len(set(self.class_names)) != len(self.class_names) or len(self.class_ids) != len(
-            self.class_names
-        ):
-            raise BadInputError(f"{where}: class names must be distinct and have one id each")
+        if len(set(self.class_names)) != len(self.class_names):
+            raise BadInputError(f"{where}: class names must be distinct")
         for name in ("support", "query"):
             # A private read-only copy: a frozen description must not change under whoever holds it.
             rows = np.array(getattr(self, name), dtype=np.int64)

@@ -26,7 +26,7 @@ from cl_cnaps.errors import BadInputError
 
 
 @dataclass(frozen=True)
-class VariableConfig:
+class MetaDatasetConfig:
     """Bounds of episodes with variable way and shot; the defaults are Meta-Dataset's."""
 
     min_ways: int = 5
@@ -40,6 +40,8 @@ class VariableConfig:
     min_weight: float = 0.5
     max_weight: float = 2.0
     """Shots follow class size times a factor drawn log-uniformly between these two."""
+    max_leaves: int = 392
+    """A concept that spans more classes is not picked; one that spans fewer than `min_ways` is not either."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.min_ways <= self.max_ways:
@@ -54,32 +56,21 @@ class VariableConfig:
             )
         if not 0 < self.min_weight <= self.max_weight < math.inf:
             raise BadInputError(f"weights {self.min_weight}..{self.max_weight}: 0 < min <= max is needed")
-
-
-@dataclass(frozen=True)
-class MetaDatasetConfig(VariableConfig):
-    """Meta-Dataset's episodes, with its bound on the concepts of the ILSVRC graph."""
-
-    max_leaves: int = 392
-    """A concept that spans more classes is not picked; one that spans fewer than `min_ways` is not either."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         if self.max_leaves < self.min_ways:
             raise BadInputError(f"max_leaves is {self.max_leaves}, less than min_ways {self.min_ways}")
 
 
-def draw_ways(classes: int, config: VariableConfig, rng: Generator) -> int:
+def draw_ways(classes: int, config: MetaDatasetConfig, rng: Generator) -> int:
     """Uniform on {min_ways .. min(max_ways, classes)}."""
     return int(rng.integers(config.min_ways, min(config.max_ways, classes), endpoint=True))
 
 
-def queries_per_class(sizes: IntArray, config: VariableConfig) -> int:
+def queries_per_class(sizes: IntArray, config: MetaDatasetConfig) -> int:
     """min(max_queries, floor(smallest class / 2)): the same for all classes of the episode."""
     return min(config.max_queries, int(sizes.min()) // 2)
 
 
-def support_size(sizes: IntArray, queries: int, u: float, config: VariableConfig) -> int:
+def support_size(sizes: IntArray, queries: int, u: float, config: MetaDatasetConfig) -> int:
     """min(max_support, sum over classes of floor(u * min(max_contribution, size - queries) + 1)), u < 1."""
     contributions = np.minimum(config.max_contribution, sizes - queries)
     return min(config.max_support, int((np.floor(u * contributions).astype(np.int64) + 1).sum()))
@@ -95,7 +86,7 @@ def shots_per_class(
     return shots
 
 
-def draw_shots(sizes: IntArray, config: VariableConfig, rng: Generator) -> tuple[IntArray, int]:
+def draw_shots(sizes: IntArray, config: MetaDatasetConfig, rng: Generator) -> tuple[IntArray, int]:
     """Shots of each class and queries per class, for classes of these sizes (each at least 2)."""
     queries = queries_per_class(sizes, config)
     support = support_size(sizes, queries, rng.random(), config)
@@ -115,7 +106,7 @@ class AnyClasses:
     """Ways uniformly, then that many of all classes without replacement."""
 
     count: int
-    config: VariableConfig
+    config: MetaDatasetConfig
 
     def __post_init__(self) -> None:
         if self.count < self.config.min_ways:
@@ -133,7 +124,7 @@ class OneGroup:
     """A group (Omniglot: an alphabet) uniformly, then ways and classes as in `AnyClasses` among its own."""
 
     groups: Mapping[str, IntArray]
-    config: VariableConfig
+    config: MetaDatasetConfig
 
     def __post_init__(self) -> None:
         for group, members in self.groups.items():

@@ -12,15 +12,8 @@ import numpy as np
 from numpy.random import Generator
 
 from cl_cnaps.episodes.episode import Episode, IntArray, Purpose, episode_generator
-from cl_cnaps.episodes.rules import (
-    AnyClasses,
-    ClassPicker,
-    MetaDatasetConfig,
-    VariableConfig,
-    class_picker,
-    draw_shots,
-)
-from cl_cnaps.episodes.spec import ClassTable, DatasetSpec
+from cl_cnaps.episodes.rules import MetaDatasetConfig, class_picker, draw_shots
+from cl_cnaps.episodes.spec import ClassTable, SplitSpec
 from cl_cnaps.errors import BadInputError
 
 
@@ -68,7 +61,6 @@ class _TableSampler:
         return Episode(
             source=self.source,
             class_names=tuple(self.classes.names[k] for k in chosen),
-            class_ids=tuple(self.classes.ids[k] for k in chosen),
             support=np.stack([positions.repeat(shots), support], axis=1),
             query=np.stack([positions.repeat(queries), query], axis=1),
             seed=self.seed,
@@ -103,7 +95,7 @@ class FixedSampler(_TableSampler):
         config: FixedConfig | None = None,
     ) -> None:
         self.config = config or FixedConfig()
-        table = _table(classes)
+        table = classes if isinstance(classes, ClassTable) else ClassTable.of(classes)
         if len(table) < self.config.ways:
             raise BadInputError(f"{source}: has {len(table)} classes; tasks have {self.config.ways} ways")
         reason = f"{self.config.shots} shots and {self.config.queries} queries are needed"
@@ -117,26 +109,21 @@ class FixedSampler(_TableSampler):
         return self._describe(index, chosen, shots, self.config.queries, rng)
 
 
-class VariableSampler(_TableSampler):
-    """Variable way and shot by Meta-Dataset's rules, for any table of class sizes.
+class MetaDatasetSampler(_TableSampler):
+    """Variable way and shot by Meta-Dataset's rules (Triantafillou et al., 2020), for the classes of one split.
 
-    `picker` replaces the uniform choice among all classes, for classes that are related.
+    How they are related decides how classes are chosen: of all, of one Omniglot alphabet, or below one ILSVRC concept.
     """
 
     def __init__(
-        self,
-        source: str,
-        classes: ClassTable | Mapping[str, int],
-        *,
-        seed: int,
-        config: VariableConfig | None = None,
-        picker: ClassPicker | None = None,
+        self, source: str, split: SplitSpec, *, seed: int, config: MetaDatasetConfig | None = None
     ) -> None:
-        self.config: VariableConfig = config or VariableConfig()
-        table = _table(classes)
-        super().__init__(source, table, seed, 2, "one for support, one for query")
+        self.config = config or MetaDatasetConfig()
+        if not len(split.classes):
+            raise BadInputError(f"{source}: has no classes to draw tasks from")
+        super().__init__(source, split.classes, seed, 2, "one for support, one for query")
         try:
-            self._picker = picker or AnyClasses(len(table), self.config)
+            self._picker = class_picker(split, self.config)
         except BadInputError as error:
             raise BadInputError(f"{source}: {error}") from None
 
@@ -146,30 +133,6 @@ class VariableSampler(_TableSampler):
         chosen = self._picker.pick(rng)
         shots, queries = draw_shots(self._sizes[chosen], self.config, rng)
         return self._describe(index, chosen, shots, queries, rng)
-
-
-class MetaDatasetSampler(VariableSampler):
-    """Meta-Dataset's episodes of one split (Triantafillou et al., 2020), composed as officially.
-
-    The spec decides how classes are chosen: all of the split, one Omniglot alphabet, or one ILSVRC concept.
-    """
-
-    def __init__(
-        self, spec: DatasetSpec, split: str, *, seed: int, config: MetaDatasetConfig | None = None
-    ) -> None:
-        config = config or MetaDatasetConfig()
-        part = spec.split(split)
-        if not len(part.classes):
-            raise BadInputError(f"{spec.name}: split {split} has no classes")
-        try:
-            picker = class_picker(part, config)
-        except BadInputError as error:
-            raise BadInputError(f"{spec.name}, split {split}: {error}") from None
-        super().__init__(spec.name, part.classes, seed=seed, config=config, picker=picker)
-
-
-def _table(classes: ClassTable | Mapping[str, int]) -> ClassTable:
-    return classes if isinstance(classes, ClassTable) else ClassTable.of(classes)
 
 
 class MixtureSampler:

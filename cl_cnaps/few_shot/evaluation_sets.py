@@ -101,7 +101,7 @@ def _by_specification(
     source: CountedSource, official: DatasetSpec, there: DatasetSpec, pieces: Pieces, *, invert: bool
 ) -> EvaluationSet:
     """The test classes of a specification that has been restricted to what is there."""
-    split, left_out = _usable(sampling_split(there, "TEST", tuple(class_labels(there)), there.images))
+    split, left_out = _usable(sampling_split(there, "TEST", tuple(class_labels(there))))
     held_out = len(split.classes) >= FEWEST_CLASSES
     names, test, all_test = official.name, len(there.classes["TEST"]), len(official.classes["TEST"])
     if not held_out:

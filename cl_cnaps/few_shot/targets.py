@@ -12,7 +12,6 @@ import numpy as np
 from cl_cnaps.data import open_source
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.episodes import (
-    DatasetSpec,
     Episode,
     EpisodeSampler,
     FixedConfig,
@@ -116,8 +115,8 @@ def make_sampler(tasks_of: EvaluationSet, shape: TaskShape, seed: int) -> Episod
     drawn = shape.drawn_queries or shape.queries
     sampler: EpisodeSampler
     if shape.ways is None or shape.shots is None:
-        spec = DatasetSpec(tasks_of.name, {"TEST": tasks_of.classes})
-        sampler = MetaDatasetSampler(spec, "TEST", seed=seed, config=MetaDatasetConfig(max_queries=drawn))
+        variable = MetaDatasetConfig(max_queries=drawn)
+        sampler = MetaDatasetSampler(tasks_of.name, tasks_of.classes, seed=seed, config=variable)
     else:
         config = FixedConfig(shape.ways, shape.shots, drawn)
         sampler = FixedSampler(tasks_of.name, tasks_of.classes.classes, seed=seed, config=config)

@@ -15,11 +15,11 @@ from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import RecordSource
 from cl_cnaps.data.registry import SPEC_FILE
 from cl_cnaps.data.source import CountedSource, Source
-from cl_cnaps.data.spec import by_fractions, find_spec, matched
-from cl_cnaps.episodes import Episode, SplitSpec, read_spec
+from cl_cnaps.data.spec import by_fractions, find_spec, matched, read_spec
+from cl_cnaps.episodes import Episode, SplitSpec
 from cl_cnaps.episodes.episode import EpisodeBatch
 from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
-from cl_cnaps.episodes.spec import ClassTable
+from cl_cnaps.episodes.spec import ClassTable, sampling_split
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.paths import specs_root
 from cl_cnaps.training.recipe import SourcePart
@@ -128,7 +128,8 @@ def _dealt(part: SourcePart, source: CountedSource, split: str, seed: int) -> tu
 
 def _official(source: CountedSource, split: str, specs: Path | None) -> tuple[SplitSpec, Pieces]:
     """The classes of the official split that the source has, in their alphabets or graph."""
-    official = read_spec(_spec_file(source, specs)).split(split)
+    spec = read_spec(_spec_file(source, specs))
+    official = sampling_split(spec, split, spec.class_names)
     own = _all_pieces(source)
     names = official.classes.names
     pieces = {names[i]: own[name] for i, name in matched(names, list(own)).items()}

@@ -22,7 +22,7 @@ from cl_cnaps.episodes import (
     MixtureSampler,
 )
 from cl_cnaps.episodes.episode import EpisodeBatch, Purpose, episode_generator
-from cl_cnaps.episodes.spec import ClassTable, DatasetSpec, SplitSpec
+from cl_cnaps.episodes.spec import ClassTable, SplitSpec
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.training.class_pools import ClassPool, class_pool
 from cl_cnaps.training.looks import brightness, draw_look, looked_at
@@ -76,7 +76,7 @@ def make_sampler(
     """The sampler of a recipe's tasks over the classes of one pool."""
     if isinstance(tasks, RangeTasks):
         return RangeSampler(source, split, seed=seed, tasks=tasks, grouped=grouped)
-    return MetaDatasetSampler(DatasetSpec(source, {"ALL": split}), "ALL", seed=seed, config=tasks)
+    return MetaDatasetSampler(source, split, seed=seed, config=tasks)
 
 
 def _tables(source: str, split: SplitSpec, grouped: bool) -> list[ClassTable]:

@@ -12,16 +12,19 @@ import pytest
 from cl_cnaps.episodes import (
     ClassGraph,
     ClassTable,
-    DatasetSpec,
     FixedConfig,
     FixedSampler,
+    MetaDatasetConfig,
     MetaDatasetSampler,
     SplitSpec,
-    VariableConfig,
-    VariableSampler,
 )
 
-EQUAL_WEIGHTS = VariableConfig(min_weight=1, max_weight=1)
+EQUAL_WEIGHTS = MetaDatasetConfig(min_weight=1, max_weight=1)
+
+
+def variable(sizes: dict[str, int], **settings) -> MetaDatasetSampler:
+    """A sampler of variable way and shot over classes that are not related."""
+    return MetaDatasetSampler("t", SplitSpec(ClassTable.of(sizes)), **settings)
 
 
 def assert_distributed(observed: Iterable[Hashable], expected: Mapping[Hashable, float]) -> None:
@@ -44,7 +47,7 @@ def test_ways_and_shots_of_equal_classes():
     # remain. floor(10 u + 1) =: b is uniform on {1..10}, the support size is ways * b (at most 80). With
     # equal weights each class gets floor((ways * b - ways) / ways) + 1 = b shots. So (ways, shots) is uniform
     # on the 40 pairs, and the support size has mean 6.5 * 5.5 = 35.75.
-    sampler = VariableSampler("t", {f"c{k}": 20 for k in range(8)}, seed=1, config=EQUAL_WEIGHTS)
+    sampler = variable({f"c{k}": 20 for k in range(8)}, seed=1, config=EQUAL_WEIGHTS)
     episodes = [sampler.episode(index) for index in range(10_000)]
     assert all(set(e.queries.tolist()) == {10} and len(set(e.shots.tolist())) == 1 for e in episodes)
     pairs = {(ways, b): 1 / 40 for ways in range(5, 9) for b in range(1, 11)}
@@ -62,7 +65,7 @@ def test_support_sizes_with_the_official_weights():
     # Five classes of 1,000: five ways always, floor(100 u + 1) =: b uniform on {1..100}, support size S = 5 b
     # (500 at most). The shots are floor(p_k (S - 5)) + 1 with sum p_k = 1, so they lose less than one image a
     # class: their sum lies in [5 b - 4, 5 b], and b = ceil(sum / 5) can be read back.
-    sampler = VariableSampler("t", {f"c{k}": 1000 for k in range(5)}, seed=2)
+    sampler = variable({f"c{k}": 1000 for k in range(5)}, seed=2)
     episodes = [sampler.episode(index) for index in range(10_000)]
     assert all(e.way == 5 for e in episodes)
     assert_distributed((ceil(len(e.support) / 5) for e in episodes), dict.fromkeys(range(1, 101), 0.01))
@@ -72,7 +75,7 @@ def test_support_size_is_capped_at_500():
     # Ten classes of 1,000, equal weights: S = min(500, ways * b), b uniform on {1..100}, and each class gets
     # floor(S / ways) shots, which is b but at most t = floor(500 / ways). So P(t shots) = P(b >= t) =
     # (101 - t) / 100: t = 100, 83, 71, 62, 55, 50 for 5..10 ways.
-    sampler = VariableSampler("t", {f"c{k}": 1000 for k in range(10)}, seed=3, config=EQUAL_WEIGHTS)
+    sampler = variable({f"c{k}": 1000 for k in range(10)}, seed=3, config=EQUAL_WEIGHTS)
     episodes = [sampler.episode(index) for index in range(2_000)]
     expected: dict[Hashable, float] = {}
     for ways, most in zip(range(5, 11), (100, 83, 71, 62, 55, 50), strict=True):
@@ -88,8 +91,8 @@ def test_shots_follow_class_sizes():
     # Classes of 1,000 and 3,000, equal factors: S = 2 b, so floor((2 b - 2) / 4) + 1 and
     # floor(3 (2 b - 2) / 4) + 1 shots, b uniform on {1..100}; two values of b never give the same pair, as
     # one of the two numbers grows at every step.
-    config = VariableConfig(min_ways=2, min_weight=1, max_weight=1)
-    sampler = VariableSampler("t", {"small": 1000, "large": 3000}, seed=4, config=config)
+    config = MetaDatasetConfig(min_ways=2, min_weight=1, max_weight=1)
+    sampler = variable({"small": 1000, "large": 3000}, seed=4, config=config)
     expected = {((2 * b - 2) // 4 + 1, 3 * (2 * b - 2) // 4 + 1): 0.01 for b in range(1, 101)}
     assert len(expected) == 100
     shots = [
@@ -105,10 +108,10 @@ def test_weights_are_log_uniform_about_one(widest):
     # means that it exceeds log w, half of the way to the end: probability (1/2) (1/2)^2 = 1/8. Read off
     # floor(p r) >= r w / (w + 1) where w + 1 divides r = 2 b - 2, b as above. (Factors uniform on (1/w, w)
     # would give 0.111 for w = 2 and 0.055 for w = 7.)
-    config = VariableConfig(min_ways=2)
+    config = MetaDatasetConfig(min_ways=2)
     if widest != config.max_weight:
         config = replace(config, min_weight=1 / widest, max_weight=widest)
-    sampler = VariableSampler("t", {"a": 1000, "b": 1000}, seed=5, config=config)
+    sampler = variable({"a": 1000, "b": 1000}, seed=5, config=config)
     total = hits = 0
     for episode in map(sampler.episode, range(2_400)):
         rest = 2 * ceil(len(episode.support) / 2) - 2
@@ -125,7 +128,7 @@ def test_weights_are_log_uniform_about_one(widest):
 def test_queries_of_the_smallest_class():
     # Five classes of 100 and one of 7: ways 5 or 6. The small one is in all 6-way and 5/6 of 5-way episodes
     # (11/12 of all), and then there are 7 // 2 = 3 queries a class, else 10.
-    sampler = VariableSampler("t", {**{f"c{k}": 100 for k in range(5)}, "small": 7}, seed=6)
+    sampler = variable({**{f"c{k}": 100 for k in range(5)}, "small": 7}, seed=6)
     episodes = [sampler.episode(index) for index in range(1_500)]
     assert_distributed((int(e.queries[0]) for e in episodes), {3: 11 / 12, 10: 1 / 12})
 
@@ -135,7 +138,7 @@ def test_alphabets_are_picked_uniformly():
     # ways uniform on {5, 6, 7, 8}.
     groups = {"first": tuple(f"f{k}" for k in range(5)), "second": tuple(f"s{k}" for k in range(8))}
     table = ClassTable.of({name: 20 for names in groups.values() for name in names})
-    sampler = MetaDatasetSampler(DatasetSpec("o", {"TEST": SplitSpec(table, groups=groups)}), "TEST", seed=7)
+    sampler = MetaDatasetSampler("o", SplitSpec(table, groups=groups), seed=7)
     observed = []
     for episode in map(sampler.episode, range(2_000)):
         alphabet = {name[0] for name in episode.class_names}
@@ -150,8 +153,8 @@ def test_concepts_are_picked_uniformly():
     spans = {f"n{size}": tuple(f"{size}.{k}" for k in range(size)) for size in (4, 5, 6, 60, 392, 393)}
     leaves = [leaf for span in spans.values() for leaf in span]
     graph = ClassGraph({"root": tuple(spans), **spans, **dict.fromkeys(leaves, ())})
-    spec = DatasetSpec("i", {"TRAIN": SplitSpec(ClassTable.of(dict.fromkeys(leaves, 30)), graph=graph)})
-    sampler = MetaDatasetSampler(spec, "TRAIN", seed=8)
+    split = SplitSpec(ClassTable.of(dict.fromkeys(leaves, 30)), graph=graph)
+    sampler = MetaDatasetSampler("i", split, seed=8)
     observed = []
     for episode in map(sampler.episode, range(1_000)):
         concept = {name.split(".")[0] for name in episode.class_names}

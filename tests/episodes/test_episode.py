@@ -13,7 +13,6 @@ from cl_cnaps.errors import BadInputError
 EPISODE = Episode(
     source="letters",
     class_names=("a", "b"),
-    class_ids=(4, 9),
     support=np.array([[0, 3], [0, 1], [1, 3]]),
     query=np.array([[0, 0], [1, 0]]),
     seed=1,
@@ -79,7 +78,6 @@ def test_digest_of_many_depends_on_order_and_number():
         ({"support": np.array([0, 1])}, "shape"),
         ({"query": np.empty((0, 2), dtype=int)}, "shape"),
         ({"class_names": ("a", "a")}, "distinct"),
-        ({"class_ids": (1,)}, "one id each"),
     ],
 )
 def test_what_is_no_episode_is_refused_by_name(change, message):

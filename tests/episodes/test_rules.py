@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cl_cnaps.episodes import MetaDatasetConfig, VariableConfig
+from cl_cnaps.episodes import MetaDatasetConfig
 from cl_cnaps.episodes.rules import draw_shots, queries_per_class, shots_per_class, support_size
 from cl_cnaps.errors import BadInputError
 
-CONFIG = VariableConfig()
+CONFIG = MetaDatasetConfig()
 LAST_BELOW_ONE = float(np.nextafter(1, 0))
 # What Generator.random gives: whole multiples of 2^-53 below 1.
 units = st.integers(0, 2**53 - 1).map(lambda k: k * 2.0**-53)
@@ -93,7 +93,7 @@ def test_a_class_may_have_more_shots_than_it_contributes():
 
 def test_one_draw_of_u_is_shared_by_the_classes():
     rng = np.random.default_rng(0)
-    config = VariableConfig(min_weight=1, max_weight=1)
+    config = MetaDatasetConfig(min_weight=1, max_weight=1)
     for _ in range(200):
         shots, queries = draw_shots(np.full(5, 200), config, rng)
         assert queries == 10

@@ -8,7 +8,9 @@ from data.specs import FLAT, GRAPH, GROUPED
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cl_cnaps.episodes import ClassGraph, ClassTable, DatasetSpec, SplitSpec, read_spec
+from cl_cnaps.data.spec import read_spec
+from cl_cnaps.episodes import ClassGraph, ClassTable, SplitSpec
+from cl_cnaps.episodes.spec import sampling_split
 from cl_cnaps.errors import BadInputError
 
 # An animal that is both a pet and a bird is one leaf with two parents.
@@ -106,12 +108,12 @@ def test_spans_of_a_restricted_graph(graph, data):
     assert set(small.spans.values()) == {span for span in left if len(span) >= 2}
 
 
-TABLE = ClassTable(("a", "b", "c"), (5, 6, 7), (10, 20, 30))
+TABLE = ClassTable(("a", "b", "c"), (10, 20, 30))
 
 
 def test_restricted_table():
     table = SplitSpec(TABLE).restricted({"c": 3, "a": 40, "b": 0}).classes
-    assert table == ClassTable(("a", "c"), (5, 7), (40, 3))
+    assert table == ClassTable(("a", "c"), (40, 3))
 
 
 def test_restricting_to_nothing_leaves_an_empty_split():
@@ -128,23 +130,12 @@ def test_restricted_groups_and_graph():
     assert small.classes.sizes == (4, 2)
 
 
-def test_split_by_name():
-    spec = DatasetSpec("mnist", {"TEST": SplitSpec(ClassTable.of({str(d): 100 for d in range(10)}))})
-    assert spec.split("test") is spec.split("TEST")
-    assert spec.split("test").classes.names == tuple("0123456789")
-    with pytest.raises(BadInputError, match="mnist has no split 'train'; it has TEST"):
-        spec.split("train")
-    with pytest.raises(BadInputError, match="case"):
-        DatasetSpec("x", {"TEST": SplitSpec(ClassTable.of({})), "test": SplitSpec(ClassTable.of({}))})
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((("a", "a"), (0, 1), (5, 5)), "name 'a'"),
-        ((("a", "b"), (1, 1), (5, 5)), "id 1"),
-        ((("a",), (0, 1), (5,)), "1 names, 2 ids"),
-        ((("a",), (0,), (-1,)), "'a' has -1"),
+        ((("a", "a"), (5, 5)), "name 'a'"),
+        ((("a",), (5, 6)), "1 names and 2 sizes"),
+        ((("a",), (-1,)), "'a' has -1"),
     ],
 )
 def test_what_is_no_class_table_is_refused(arguments, message):
@@ -168,12 +159,19 @@ def write(folder: Path, content: object) -> Path:
     return path
 
 
+def read_split(path: Path, split: str) -> SplitSpec:
+    spec = read_spec(path)
+    return sampling_split(spec, split, spec.class_names)
+
+
 def test_plain_classes_by_split(tmp_path: Path) -> None:
-    spec = read_spec(write(tmp_path, FLAT))
-    assert spec.name == "pets"
-    train, test = spec.split("TRAIN"), spec.split("TEST")
-    assert (train.classes.names, train.classes.ids, train.classes.sizes) == (("cat", "dog"), (0, 1), (4, 3))
-    assert (test.classes.names, test.classes.ids, test.classes.sizes) == (("007.Owl",), (3,), (2,))
+    path = write(tmp_path, FLAT)
+    train = read_split(path, "TRAIN")
+    assert train.classes == ClassTable(("cat", "dog"), (4, 3))
+    assert read_split(path, "TEST").classes == ClassTable(("007.Owl",), (2,))
+    assert read_split(path, "train") == train
+    with pytest.raises(BadInputError, match="pets has no split 'dev'; it has TRAIN, VALID, TEST"):
+        read_split(path, "dev")
     assert train.groups is None
     assert train.graph is None
 
@@ -181,21 +179,20 @@ def test_plain_classes_by_split(tmp_path: Path) -> None:
 def test_pools_count_together(tmp_path: Path) -> None:
     pools = {str(k): {"train": 60 + k, "test": 10 + k} for k in range(4)}
     path = write(tmp_path, {**FLAT, "images_per_class": pools})
-    assert read_spec(path).split("TRAIN").classes.sizes == (70, 72)
+    assert read_split(path, "TRAIN").classes.sizes == (70, 72)
 
 
 def test_alphabets_are_groups(tmp_path: Path) -> None:
-    spec = read_spec(write(tmp_path, GROUPED))
-    assert spec.split("TEST").groups == {
+    path = write(tmp_path, GROUPED)
+    assert read_split(path, "TEST").groups == {
         "Latin": ("Latin-character01",),
         "Old-Norse": ("Old-Norse-character01", "Old-Norse-character02"),
     }
-    assert spec.split("TEST").classes.ids == (2, 3, 4)
-    assert spec.split("VALID").groups == {}
+    assert read_split(path, "VALID").groups == {}
 
 
 def test_a_graph_spans_the_classes_of_its_split(tmp_path: Path) -> None:
-    train = read_spec(write(tmp_path, GRAPH)).split("TRAIN")
+    train = read_split(write(tmp_path, GRAPH), "TRAIN")
     assert train.classes.names == ("cat", "dog", "wolf", "hammer", "saw")
     assert train.classes.sizes == (1, 2, 3, 4, 5)
     assert train.graph is not None
