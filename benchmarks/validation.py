@@ -24,6 +24,7 @@ from torch import Tensor
 
 from cl_cnaps.continual.continual_cnaps import ContinualCnaps, ContinualConfig
 from cl_cnaps.continual.evaluator import Evaluator, QuerySet
+from cl_cnaps.episodes.episode_images import SPLIT
 from cl_cnaps.features.kept import KeptBatches
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.loading import load_model
@@ -199,7 +200,7 @@ def draw(pool: ClassPool, ways: int, shots: int, queries: int, rng: np.random.Ge
     drawn = []
     for label, name in enumerate(rng.choice(enough, min(ways, len(enough)), replace=False)):
         images = rng.choice(sizes[str(name)], shots + queries, replace=False).tolist()
-        pictures = pool.images(str(name), images, SIDE)
+        pictures = pool.view.images(SPLIT, str(name), images, SIDE)
         labels = torch.full((shots + queries,), label)
         drawn.append((pictures[:shots], labels[:shots], pictures[shots:], labels[shots:]))
     return drawn

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from cl_cnaps.data import Source
-from cl_cnaps.data.source import empty_images
 from cl_cnaps.episodes.episode import IntArray
-from cl_cnaps.episodes.episode_images import SPLIT
+from cl_cnaps.episodes.episode_images import images_of
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.encoders import ENCODING_WIDTH
@@ -101,13 +100,7 @@ class Pictures:
 
     def pixels(self, numbers: IntArray) -> Tensor:
         """Images of these numbers: uint8, N x 3 x size x size; of a source of features these."""
-        rows = self._rows[numbers]
-        images = empty_images(self._source, len(rows), self._size)
-        for position in dict.fromkeys(rows[:, 0].tolist()):
-            mine = torch.from_numpy(rows[:, 0] == position)
-            wanted = rows[rows[:, 0] == position, 1].tolist()
-            images[mine] = self._source.images(SPLIT, self._class_names[position], wanted, self._size)
-        return images
+        return images_of(self._source, self._class_names, self._rows[numbers], self._size)
 
 
 _READ = 512

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from cl_cnaps.data.cache import digest_of
 from cl_cnaps.data.source import Source, check_indices, empty_images
+from cl_cnaps.episodes.episode import IntArray
 from cl_cnaps.errors import BadInputError
 
 SPLIT = "test"
@@ -86,3 +88,13 @@ class EpisodeImages:
     def _check(self, split: str) -> None:
         if split != SPLIT:
             raise BadInputError(f"the tasks of {self.name} have one split, {SPLIT!r}, not {split!r}")
+
+
+def images_of(source: Source, class_names: Sequence[str], rows: IntArray, size: int) -> Tensor:
+    """Return the images of rows of (class position, image index), in their order, as `source.images` gives them."""
+    images = empty_images(source, len(rows), size)
+    for position in dict.fromkeys(rows[:, 0].tolist()):
+        own = rows[:, 0] == position
+        wanted = rows[own, 1].tolist()
+        images[torch.from_numpy(own)] = source.images(SPLIT, class_names[position], wanted, size)
+    return images

@@ -19,7 +19,7 @@ from torch import Tensor
 from cl_cnaps.data import Source, packed
 from cl_cnaps.data.source import total
 from cl_cnaps.episodes import Episode, EpisodeSampler, episodes_digest
-from cl_cnaps.episodes.episode_images import SPLIT
+from cl_cnaps.episodes.episode_images import images_of
 from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, read_features
 from cl_cnaps.features.kept import KeptFeatures
@@ -296,12 +296,8 @@ def encode_tasks(
 
 
 def _images(source: Source, model: CnapsModel, episode: Episode, *, query: bool) -> Tensor:
-    rows, size = episode.query if query else episode.support, model.backbone.info.image_size
-    parts = [
-        source.images(SPLIT, name, rows[rows[:, 0] == position, 1].tolist(), size)
-        for position, name in enumerate(episode.class_names)
-    ]
-    return torch.cat(parts)
+    rows = episode.query if query else episode.support
+    return images_of(source, episode.class_names, rows, model.backbone.info.image_size)
 
 
 @contextmanager

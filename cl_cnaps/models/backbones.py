@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -193,18 +194,14 @@ def _probed(network: nn.Module, info: BackboneInfo) -> Backbone:
     check_activations(network, info)
     called: set[str] = set()
     layers = norm_layers(network)
-    handles = [
-        network.get_submodule(layer.name).register_forward_pre_hook(
-            lambda _m, _i, name=layer.name: called.add(name)
-        )
-        for layer in layers
-    ]
-    try:
+    with ExitStack() as hooks:
+        for layer in layers:
+            norm = network.get_submodule(layer.name)
+            hooks.enter_context(
+                norm.register_forward_pre_hook(lambda _m, _i, name=layer.name: called.add(name))
+            )
         with torch.no_grad(), foreign(info.name, f"cannot read images of {info.image_size} pixels"):
             features: Tensor = network.eval()(torch.zeros(1, 3, info.image_size, info.image_size))
-    finally:
-        for handle in handles:
-            handle.remove()
     if features.ndim != 2:
         raise BadInputError(
             f"{info.name} must give features of shape images x width, and gives {tuple(features.shape)} for one image"

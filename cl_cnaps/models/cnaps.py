@@ -7,8 +7,9 @@ training mode moves the running statistics of the set encoder's batch-norm, wher
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -61,7 +62,6 @@ __all__ = [
 
 MEMORY_LIMIT = 1 << 30
 """Bytes of activations that encoding or embedding a chunk of images may take."""
-
 
 _KEPT_PER_VALUE = {"batch": 3, "layer": 6, "group": 3}
 """Values that a gradient needs for each that a modulated layer puts out: a batch-norm's input, output and activation;
@@ -265,9 +265,12 @@ class CnapsModel(nn.Module):
     def forward(self, support: Tensor, labels_N: Tensor, query: Tensor, n_classes: int) -> Tensor:
         """Query logits of one task from its images."""
         film = self.adapt(self.encode(support, labels_N, query))
-        features = self.embed(torch.cat([support, query]), film)
-        head = self.fit(features[: len(support)], labels_N, n_classes)
-        return self.logits(head, features[len(support) :])
+        return self.task_logits(self.embed(torch.cat([support, query]), film), labels_N, n_classes)
+
+    def task_logits(self, features_ND: Tensor, labels_N: Tensor, n_classes: int) -> Tensor:
+        """Query logits of one task from its features: of the labelled images, then of the queries."""
+        support_ND, query_QD = torch.split(features_ND, [len(labels_N), len(features_ND) - len(labels_N)])
+        return self.logits(self.fit(support_ND, labels_N.to(features_ND.device), n_classes), query_QD)
 
 
 class SimpleCnaps(CnapsModel):
@@ -368,17 +371,16 @@ class Cnaps(CnapsModel):
 def _layer_area(backbone: Backbone) -> float:
     """Return the values that a gradient through the modulated layers needs, per pixel of the input."""
     size, values = backbone.info.image_size, 0
-    handles = []
-    for layer in backbone.film_layers:
 
-        def count(_module: nn.Module, _inputs: object, output: Tensor, kind: str = layer.kind) -> None:
-            nonlocal values
-            values += _KEPT_PER_VALUE[kind] * output.numel()
+    def count(kind: str, _module: nn.Module, _inputs: object, output: Tensor) -> None:
+        nonlocal values
+        values += _KEPT_PER_VALUE[kind] * output.numel()
 
-        handles.append(backbone.network.get_submodule(layer.name).register_forward_hook(count))
-    backbone.network(torch.zeros(1, 3, size, size).to(next(backbone.network.parameters())))
-    for handle in handles:
-        handle.remove()
+    with ExitStack() as hooks:
+        for layer in backbone.film_layers:
+            norm = backbone.network.get_submodule(layer.name)
+            hooks.enter_context(norm.register_forward_hook(partial(count, layer.kind)))
+        backbone.network(torch.zeros(1, 3, size, size).to(next(backbone.network.parameters())))
     return values / size**2
 
 

@@ -6,7 +6,9 @@ g_theta in the paper; d_theta, which encodes one image, is here `SetEncoder` (th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Literal
 
@@ -159,7 +161,7 @@ class BackboneSetEncoder(nn.Module):
         if size is not None and prepared.shape[-1] > (size := backbone.info.nearest_size(size)):
             prepared = nn.functional.adaptive_avg_pool2d(prepared, size)
 
-        def read(name: str, output: Tensor) -> None:
+        def read(name: str, _module: nn.Module, _inputs: object, output: Tensor) -> None:
             channels = self._axes[name] % output.ndim
             positions = tuple(axis for axis in range(1, output.ndim) if axis != channels)
             mean_NC = output.mean(dim=positions)
@@ -168,19 +170,11 @@ class BackboneSetEncoder(nn.Module):
             if len(found) == len(self._axes):
                 raise _EarlyLayersDoneError
 
-        handles = [
-            backbone.network.get_submodule(name).register_forward_hook(
-                lambda _m, _i, output, name=name: read(name, output)
-            )
-            for name in self._axes
-        ]
-        try:
+        with ExitStack() as hooks, suppress(_EarlyLayersDoneError):
+            for name in self._axes:
+                layer = backbone.network.get_submodule(name)
+                hooks.enter_context(layer.register_forward_hook(partial(read, name)))
             backbone.network(prepared)
-        except _EarlyLayersDoneError:
-            pass
-        finally:
-            for handle in handles:
-                handle.remove()
         return torch.cat(list(found.values()), dim=1)
 
 

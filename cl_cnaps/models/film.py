@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -207,24 +209,20 @@ def _watch(backbone: Backbone) -> tuple[_Flow, int]:
                 elif isinstance(source, nn.LayerNorm) and _takes_affine_input(module):
                     after.setdefault(source_name, []).append(name)
 
-    def leave(name: str, output: Any) -> None:
+    def leave(name: str, _module: nn.Module, _inputs: object, output: object) -> None:
         nonlocal widest
         if isinstance(output, Tensor):
             produced.append((output, output._version, name))
             widest = max(widest, output.numel() * output.element_size())
 
-    handles = []
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | nn.LayerNorm):
-            handles.append(module.register_forward_pre_hook(lambda m, ins, name=name: enter(name, m, ins)))
-        if isinstance(module, nn.Conv2d | nn.Linear) or _ends_affine(module):
-            handles.append(module.register_forward_hook(lambda _m, _i, out, name=name: leave(name, out)))
-    try:
+    with ExitStack() as hooks:
+        for name, module in network.named_modules():
+            if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | nn.LayerNorm):
+                hooks.enter_context(module.register_forward_pre_hook(partial(enter, name)))
+            if isinstance(module, nn.Conv2d | nn.Linear) or _ends_affine(module):
+                hooks.enter_context(module.register_forward_hook(partial(leave, name)))
         size = backbone.info.image_size
         network(torch.zeros(1, 3, size, size).to(next(network.parameters())))
-    finally:
-        for handle in handles:
-            handle.remove()
     # A module used more than once cannot carry one layer's numbers.
     flow = _Flow(
         {norm: conv for norm, conv in before.items() if calls[norm] == calls[conv] == 1},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -78,13 +79,10 @@ def check_activations(network: nn.Module, info: BackboneInfo) -> None:
         if isinstance(output, Tensor):
             widest = max(widest, output.numel() * output.element_size())
 
-    handles = [module.register_forward_hook(note) for module in network.modules()]
-    try:
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, 3, side, side))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, torch.no_grad():
+        for module in network.modules():
+            hooks.enter_context(module.register_forward_hook(note))
+        network.eval()(torch.zeros(1, 3, side, side))
     needed = _ALIVE_AT_ONCE * widest * (info.image_size / side) ** 2
     check_memory(int(needed), f"one image of {info.image_size} x {info.image_size} pixels in {info.name}")
 

@@ -6,10 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from cl_cnaps.data.catalog import known_set
 from cl_cnaps.data.conversion import images_by_class, record_splits
 from cl_cnaps.data.records import RecordSource
@@ -18,7 +14,7 @@ from cl_cnaps.data.source import CountedSource, Source
 from cl_cnaps.data.spec import by_fractions, find_spec, matched, read_spec
 from cl_cnaps.episodes import Episode, SplitSpec
 from cl_cnaps.episodes.episode import EpisodeBatch
-from cl_cnaps.episodes.episode_images import SPLIT, EpisodeImages, Piece
+from cl_cnaps.episodes.episode_images import EpisodeImages, Piece, images_of
 from cl_cnaps.episodes.spec import ClassTable, sampling_split
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.paths import specs_root
@@ -46,17 +42,10 @@ class ClassPool:
 
     def load(self, episode: Episode, size: int) -> EpisodeBatch:
         """The episode's images, uint8, with their labels."""
-        support = torch.empty(len(episode.support), 3, size, size, dtype=torch.uint8)
-        query = torch.empty(len(episode.query), 3, size, size, dtype=torch.uint8)
-        for position, name in enumerate(episode.class_names):
-            for images, rows in ((support, episode.support), (query, episode.query)):
-                own = np.flatnonzero(rows[:, 0] == position)
-                images[torch.from_numpy(own)] = self.images(name, rows[own, 1].tolist(), size)
+        support, query = (
+            images_of(self.view, episode.class_names, rows, size) for rows in (episode.support, episode.query)
+        )
         return EpisodeBatch.of(episode, support, query)
-
-    def images(self, class_name: str, indices: Sequence[int], size: int) -> Tensor:
-        """Images of a class, which may lie in several splits of the source."""
-        return self.view.images(SPLIT, class_name, indices, size)
 
 
 def class_pool(

@@ -16,10 +16,12 @@ from numpy.random import PCG64, Generator, SeedSequence
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from cl_cnaps.episodes.episode_images import images_of
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.paths import below
 from cl_cnaps.recipes import checked, read_toml
 from cl_cnaps.training.class_pools import ClassPool
+from cl_cnaps.training.looks import brightness
 from cl_cnaps.training.recipe import SourcePart
 
 
@@ -97,9 +99,6 @@ def parse_pretrain_recipe(content: Mapping[str, Any], where: str, name: str) -> 
     return PretrainRecipe(**checked(PretrainRecipe, {"name": name, **content}, where))
 
 
-_GREY = (0.299, 0.587, 0.114)
-
-
 def augmented_images(images: Tensor, augmentation: ImageAugmentation, rng: Generator) -> Tensor:
     """uint8 images N x 3 x S x S, each changed by its own draws."""
     padding, count = augmentation.crop_padding, len(images)
@@ -126,12 +125,11 @@ def _cropped(images: Tensor, padding: int, offsets_N2: Tensor) -> Tensor:
 
 def _jittered(images: Tensor, factors_N3: Tensor) -> Tensor:
     """Brightness, contrast and saturation times their factors, in this order."""
-    brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in factors_N3.unbind(1))
-    weights = torch.tensor(_GREY).view(1, 3, 1, 1)
-    x = (images.float() * brightness).clamp_(0, 255)
-    mean = (x * weights).sum(dim=1, keepdim=True).mean(dim=(2, 3), keepdim=True)
+    light, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in factors_N3.unbind(1))
+    x = (images.float() * light).clamp_(0, 255)
+    mean = brightness(x).mean(dim=(2, 3), keepdim=True)
     x = (mean + (x - mean) * contrast).clamp_(0, 255)
-    grey = (x * weights).sum(dim=1, keepdim=True)
+    grey = brightness(x)
     return (grey + (x - grey) * saturation).round_().clamp_(0, 255).to(torch.uint8)
 
 
@@ -177,12 +175,7 @@ class ImageBatches(Dataset[ImageBatch]):
 
     def load(self, rows: np.ndarray, number: int = 0) -> ImageBatch:
         """Images as they are; rows of (class, image)."""
-        images = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
-        for label in np.unique(rows[:, 0]):
-            own = np.flatnonzero(rows[:, 0] == label)
-            images[torch.from_numpy(own)] = self.pool.images(
-                self.classes[label], rows[own, 1].tolist(), self.size
-            )
+        images = images_of(self.pool.view, self.classes, rows, self.size)
         return ImageBatch(number, images, torch.from_numpy(rows[:, 0].copy()))
 
     def _divided(self) -> tuple[np.ndarray, np.ndarray]:

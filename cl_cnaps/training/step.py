@@ -68,9 +68,7 @@ def task_logits(model: CnapsModel, batch: EpisodeBatch, training: Optimisation) 
     else:
         film = model.adapt(encode_in_parts(model, support, labels_N, query, step))
         features_ND = embed_in_parts(model, images, film, step)
-    support_ND, query_QD = torch.split(features_ND, [len(support), len(query)])
-    head = model.fit(support_ND, labels_N.to(features_ND.device), batch.way)
-    return model.logits(head, query_QD)
+    return model.task_logits(features_ND, labels_N, batch.way)
 
 
 def accuracy(logits_QK: Tensor, labels_Q: Tensor) -> float:

@@ -105,11 +105,11 @@ def task_logits(model: CnapsModel, batch: EpisodeBatch, encoding: Tensor | None)
     The generated classifier of CNAPS has no meaning on those; Simple CNAPS's stands in for it.
     """
     features_ND = model.embed(torch.cat([batch.support_images, batch.query_images]), model.adapt(encoding))
-    support_ND, query_QD = torch.split(features_ND, [len(batch.support_images), len(batch.query_images)])
     if encoding is None and model.config.model == "cnaps":
+        support_ND, query_QD = torch.split(features_ND, [len(batch.support_images), len(batch.query_images)])
         statistics = support_statistics(support_ND, batch.support_labels, batch.way)
         return mahalanobis_logits(estimate(statistics), query_QD)
-    return model.logits(model.fit(support_ND, batch.support_labels, batch.way), query_QD)
+    return model.task_logits(features_ND, batch.support_labels, batch.way)
 
 
 def mean(scores: Mapping[str, float]) -> float:

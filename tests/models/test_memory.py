@@ -89,3 +89,17 @@ def test_encoding_stays_under_the_limit(monkeypatch: pytest.MonkeyPatch) -> None
     with torch.no_grad(), PeakBytes() as use:
         model.encode(task.support, task.labels)
     assert limit / 10 < use.peak <= limit
+
+
+def test_counting_activations_leaves_nothing_behind_when_the_network_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_images: torch.Tensor) -> torch.Tensor:
+        raise MemoryError
+
+    model = small_model("simple")
+    network = model.backbone.network
+    monkeypatch.setattr(network, "forward", fails)
+    with pytest.raises(MemoryError):
+        model.training_bytes_per_image()
+    assert not any(module._forward_hooks for module in network.modules())

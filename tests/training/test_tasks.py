@@ -9,6 +9,7 @@ import pytest
 import torch
 from training.small import ColourSource, small_data, small_recipe
 
+from cl_cnaps.episodes.episode_images import SPLIT
 from cl_cnaps.errors import BadInputError, MissingDataError
 from cl_cnaps.training.class_pools import class_pool
 from cl_cnaps.training.ranks import one_by_one
@@ -143,7 +144,7 @@ def test_images_of_a_class_in_several_splits() -> None:
     source = Both()
     part = SourcePart("both", classes="fractions", train="TRAIN", fractions=(1, 0, 0))
     pool = class_pool(part, "TRAIN", source, source, specs=None, seed=0)
-    images = pool.images("group0/class00", [5, 1, 3], 32)
+    images = pool.view.images(SPLIT, "group0/class00", [5, 1, 3], 32)
     expected = [("val", 2), ("train", 1), ("val", 0)]
     for image, (split, index) in zip(images, expected, strict=True):
         assert torch.equal(image, source.images(split, "group0/class00", [index], 32)[0])
