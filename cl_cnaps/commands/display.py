@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from cl_cnaps.errors import escaped
+from cl_cnaps.experiments.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,7 @@ def _print(line: str) -> None:
         echo(line, err=True)
 
 
-class Display:
+class Display(Progress):
     """One bar at a time, with a state beside it; in a `with` statement."""
 
     guesses_time_left = True
@@ -70,14 +71,14 @@ class Display:
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich import progress
 
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                *([TimeRemainingColumn()] if self.guesses_time_left else []),
-                TextColumn("{task.fields[state]}", markup=False),
+            self._bar = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                *([progress.TimeRemainingColumn()] if self.guesses_time_left else []),
+                progress.TextColumn("{task.fields[state]}", markup=False),
                 console=terminal(stderr=True),
                 transient=True,
             )

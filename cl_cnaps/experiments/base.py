@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cl_cnaps.data import Source
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
+from cl_cnaps.experiments.progress import Labelled, Progress
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model, resolve_device
 from cl_cnaps.records.environment import describe_environment
@@ -31,32 +32,6 @@ class Unit:
     key: str
     steps: int
     """How far a progress bar moves."""
-
-
-class Progress(Protocol):
-    """Shows how an experiment advances."""
-
-    def begin(self, title: str, total: int, done: int) -> None:
-        """Start: `done` of `total` steps are finished already."""
-
-    def show(self, state: str, advance: int = 0) -> None:
-        """Show what is going on, and advance by some steps."""
-
-    def line(self, text: str) -> None:
-        """Show a result that is worth a line."""
-
-
-class Silent:
-    """Progress that is not shown."""
-
-    def begin(self, title: str, total: int, done: int) -> None:
-        """Show nothing."""
-
-    def show(self, state: str, advance: int = 0) -> None:
-        """Show nothing."""
-
-    def line(self, text: str) -> None:
-        """Show nothing."""
 
 
 @dataclass(frozen=True)
@@ -142,23 +117,6 @@ class Experiment(ABC):
         return record_path(out, self.verb, self.name, self.identity)
 
 
-@dataclass(frozen=True)
-class _Labelled:
-    """Progress of one of several experiments."""
-
-    progress: Progress
-    label: str
-
-    def begin(self, title: str, total: int, done: int) -> None:
-        self.progress.begin(title, total, done)
-
-    def show(self, state: str, advance: int = 0) -> None:
-        self.progress.show(f"{self.label}: {state}", advance)
-
-    def line(self, text: str) -> None:
-        self.progress.line(f"{self.label}: {text}")
-
-
 class _Execution:
     """An experiment on its way to its record."""
 
@@ -218,7 +176,7 @@ def execute(
     from its journal, and a finished record is returned as it is. `workers` are processes that share the work, 0 for
     this one alone; None: one for each core, with a GPU 0.
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     if len(experiments) == 1 or not experiments[0].in_step:
         records = []
         for experiment in experiments:
@@ -237,7 +195,7 @@ def execute(
     for unit in dict.fromkeys(unit for one in every for unit in one.left):
         for one in every:
             if unit in one.left:
-                one.run([unit], _Labelled(progress, one.experiment.title))
+                one.run([unit], Labelled(progress, one.experiment.title))
     return [one.record() for one in every]
 
 

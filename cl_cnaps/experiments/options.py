@@ -77,9 +77,8 @@ def number(help: str, *, least: int = 1, **more: Any) -> Any:
 def options_of(config: type) -> dict[str, tuple[Field[Any], Option]]:
     """Return the options of an experiment by field name: its own first, then those all experiments share."""
     every = {one.name: (one, one.metadata["option"]) for one in fields(config) if "option" in one.metadata}
-    shared = [one.name for one in fields(ModelOptions) if config is not ModelOptions]
-    own = [name for name in every if name not in shared]
-    return {name: every[name] for name in (*own, *(name for name in shared if name in every), *every)}
+    shared = {one.name for one in fields(ModelOptions)}
+    return dict(sorted(every.items(), key=lambda item: item[0] in shared))
 
 
 def option_name(name: str, declared: Option) -> str:

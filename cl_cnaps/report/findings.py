@@ -12,7 +12,6 @@ import pandas as pd
 from cl_cnaps.names import ENCODINGS, PAPER_BENCHMARKS
 from cl_cnaps.records.record import Record
 from cl_cnaps.report.ablation import AblationView
-from cl_cnaps.report.few_shot import FewShotView
 from cl_cnaps.report.labels import count, model_name, percent
 from cl_cnaps.report.standings import Verdict, caveats, paper_standings, standings, verdicts
 from cl_cnaps.report.stream import StreamView
@@ -29,7 +28,6 @@ class Evidence:
     """The records that findings are computed from."""
 
     streams: Sequence[StreamView] = ()
-    few_shot: Sequence[FewShotView] = ()
     ablations: Sequence[AblationView] = ()
 
     @cached_property
@@ -40,11 +38,8 @@ class Evidence:
     @classmethod
     def of(cls, records: Sequence[Record]) -> Evidence:
         """Sort records by kind; those of other kinds are left out."""
-        kinds: Mapping[str, Any] = {"stream": StreamView, "evaluate": FewShotView, "ablate": AblationView}
-        found = [
-            [kind(one) for one in records if one.summary.get("verb") == verb] for verb, kind in kinds.items()
-        ]
-        return cls(*found)
+        streams = [StreamView(one) for one in records if one.summary.get("verb") == "stream"]
+        return cls(streams, [AblationView(one) for one in records if one.summary.get("verb") == "ablate"])
 
 
 @dataclass(frozen=True)

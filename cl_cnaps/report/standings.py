@@ -219,26 +219,24 @@ def short_standings(views: Sequence[StreamView]) -> pd.DataFrame:
     here = here[here["kind"] == "here"]
     ours = here[here["cnaps"].eq(True) & here["adapted"].eq(True)]
     rivals = here[here["cnaps"].eq(False) & ~here["model"].isin(UPPER_BOUNDS)]
-    labels = _best(ours, [model_name(one) for one in CNAPS_MODELS])
-    labels += _best(rivals, list(dict.fromkeys(rivals["family"])))[:_RIVALS]
+    labels = _best(ours)
+    labels += _best(rivals)[:_RIVALS]
     paper = paper_standings()
     paper = paper[paper["cnaps"].eq(True) & paper["base"].isin([model_name(one) for one in CNAPS_MODELS])]
-    cited = _best(paper, [model_name(one) for one in CNAPS_MODELS])[: 10 - len(labels)]
+    cited = _best(paper)[: 10 - len(labels)]
     chosen = [here[here["label"] == label] for label in labels]
     chosen += [paper[paper["label"] == label] for label in cited]
     return pd.concat(chosen, ignore_index=True) if chosen else here
 
 
-def _best(frame: pd.DataFrame, families: Sequence[str]) -> list[str]:
-    """Return the best label of each model: CNAPS models in their order, others best first."""
-    ranked = [str(label) for label in _single(frame).index]
+def _best(frame: pd.DataFrame) -> list[str]:
+    """Return the best label of each model: CNAPS models in their order, then others best first."""
     family = dict(zip(frame["label"], frame["family"], strict=True))
     best: dict[str, str] = {}
-    for label in ranked:
-        best.setdefault(family[label], label)
+    for label in _single(frame).index:
+        best.setdefault(family[label], str(label))
     known = [model_name(one) for one in CNAPS_MODELS]
-    order = known if set(families) <= set(known) else list(best)
-    return [best[one] for one in order if one in best]
+    return [best[one] for one in dict.fromkeys((*known, *best)) if one in best]
 
 
 @dataclass(frozen=True)

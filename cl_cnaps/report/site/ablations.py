@@ -14,7 +14,6 @@ from cl_cnaps.report.findings import ablation_sentence
 from cl_cnaps.report.labels import adaptation_words, count
 from cl_cnaps.report.plots import style
 from cl_cnaps.report.plots.style import OKABE_ITO
-from cl_cnaps.report.site.coverage import coverage
 from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.table import Table
 from cl_cnaps.report.view import page_name
@@ -91,7 +90,7 @@ def ablations_page(found: Gathered) -> Page:
         content={
             "changed": changed,
             "about": list(dict.fromkeys(about)),
-            "experiments": [one for one in coverage(found) if one.section == "Ablations"],
+            "experiments": [one for one in found.experiments if one.section == "Ablations"],
         },
     )
 

@@ -10,7 +10,7 @@ from cl_cnaps.names import STRATEGIES
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.labels import Named, adaptation_words, count, distinct_names, model_name
 from cl_cnaps.report.plots.style import strategy_colours
-from cl_cnaps.report.site.coverage import ACTIVE_MODELS, ACTIVE_SOURCES, coverage, paper_protocol
+from cl_cnaps.report.site.coverage import ACTIVE_MODELS, ACTIVE_SOURCES, paper_protocol
 from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.table import EMPTY, Cell, Column, Table, TableRow, accuracy, signed, words
 from cl_cnaps.report.view import Row
@@ -50,7 +50,7 @@ def active_page(found: Gathered) -> Page:
                     for _, row in curves
                 )
             ),
-            "experiments": [one for one in coverage(found) if one.section == "Active"],
+            "experiments": [one for one in found.experiments if one.section == "Active"],
         },
     )
 

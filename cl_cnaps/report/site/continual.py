@@ -12,7 +12,6 @@ from cl_cnaps.report.labels import Named, count, distinct_names, model_name, row
 from cl_cnaps.report.paper import paper_figures
 from cl_cnaps.report.plots.panels import Panel, panels_of, shown_steps
 from cl_cnaps.report.plots.style import task_colours
-from cl_cnaps.report.site.coverage import coverage
 from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.standings import (
     PAPER_SHOTS,
@@ -56,7 +55,7 @@ def continual_page(found: Gathered) -> Page:
             "panels": [one for view, name in _charted(views) for one in _panels(view, name)],
             "caveats": caveats(views),
             "notes": _notes(views),
-            "experiments": [one for one in coverage(found) if one.section == "Continual"],
+            "experiments": [one for one in found.experiments if one.section == "Continual"],
             "empty": not views,
         },
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cl_cnaps.active.plan import FIGURE_ALPHABETS, PAPER
 from cl_cnaps.few_shot.ablations import left_out
@@ -13,10 +13,12 @@ from cl_cnaps.few_shot.targets import COLUMNS, META_DATASET
 from cl_cnaps.names import ABLATIONS, CNAPS_MODELS, ENCODINGS, FEATURES, HEADS, PAPER_BENCHMARKS, STRATEGIES
 from cl_cnaps.report.labels import count, is_plain, model_name, row_name
 from cl_cnaps.report.paper import paper_figures
-from cl_cnaps.report.site.gather import Gathered
 from cl_cnaps.report.standings import PAPER_SHOTS
 from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.view import Row
+
+if TYPE_CHECKING:
+    from cl_cnaps.report.site.gather import Gathered
 
 TARGETS = {
     "meta-dataset": "Meta-Dataset",

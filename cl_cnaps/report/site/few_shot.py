@@ -13,7 +13,7 @@ from cl_cnaps.records.record import record_name
 from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
 from cl_cnaps.report.labels import Named, adaptation_words, distinct_names, model_name, percent, row_order
 from cl_cnaps.report.paper import PaperRow, meta_dataset_rows, paper_rows
-from cl_cnaps.report.site.coverage import TARGETS, coverage
+from cl_cnaps.report.site.coverage import TARGETS
 from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.table import (
     EMPTY,
@@ -58,7 +58,7 @@ def few_shot_page(found: Gathered) -> Page:
         template="few_shot.html",
         content={
             "benchmarks": [_benchmark(found, name, title) for name, title in targets.items()],
-            "experiments": [one for one in coverage(found) if one.section == "Few-shot"],
+            "experiments": [one for one in found.experiments if one.section == "Few-shot"],
         },
     )
 

@@ -13,6 +13,7 @@ from cl_cnaps.records.record import Record, read_record, record_folders
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.active import ActiveView
 from cl_cnaps.report.few_shot import FewShotView
+from cl_cnaps.report.site.coverage import Experiment, coverage
 from cl_cnaps.report.stream import StreamView
 from cl_cnaps.report.view import KINDS, View, page_name, verb_of
 
@@ -72,6 +73,11 @@ class Gathered:
     def ablations(self) -> list[AblationView]:
         """The records of `cl-cnaps ablate`."""
         return self._views("ablate", AblationView)
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """The paper's experiments, and which of them these records are."""
+        return coverage(self)
 
     def _views(self, verb: str, kind: type[ViewT]) -> list[ViewT]:
         return [kind(record) for record in self.records.values() if verb_of(record) == verb]

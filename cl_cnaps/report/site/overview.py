@@ -9,7 +9,7 @@ from cl_cnaps.report.few_shot import FewShotView, data_set_words, seen
 from cl_cnaps.report.findings import Evidence, findings
 from cl_cnaps.report.labels import count, paper_cell, percent
 from cl_cnaps.report.site.active import active_method, active_task, ordered_curves
-from cl_cnaps.report.site.coverage import TARGETS, coverage
+from cl_cnaps.report.site.coverage import TARGETS
 from cl_cnaps.report.site.few_shot import evaluation_order
 from cl_cnaps.report.site.gather import Gathered, Page
 from cl_cnaps.report.standings import caveats, short_standings, standings_table, verdicts
@@ -39,7 +39,6 @@ class Tile:
 
 def overview_page(found: Gathered) -> Page:
     """The front page."""
-    experiments = coverage(found)
     table = standings_table("front", "Final average accuracy, %", short_standings(found.streams))
     records = list(found.records.values())
     tiles = [*_stream_tiles(found), *_few_shot_tiles(found), *_active_tiles(found)]
@@ -52,9 +51,11 @@ def overview_page(found: Gathered) -> Page:
             "table": table if found.streams else None,
             "caveats": caveats(found.streams),
             "seen": _few_shot_caveats(tiles),
-            "findings": [one.text for one in findings(Evidence.of(records)) if one.name != "best"],
-            "experiments": experiments,
-            "complete": sum(one.complete for one in experiments),
+            "findings": [
+                one.text for one in findings(Evidence(found.streams, found.ablations)) if one.name != "best"
+            ],
+            "experiments": found.experiments,
+            "complete": sum(one.complete for one in found.experiments),
             "records": count(len(records), "record"),
             "newest": max((str(one.environment.get("finished", "")) for one in records), default="")[:10],
             "unreadable": len(found.unreadable),
