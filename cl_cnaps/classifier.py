@@ -394,5 +394,5 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and 0 < float(value) < float("inf")
 
 
-def _listed(names: Sequence[Any], shown: int = 5) -> str:
-    return ", ".join(map(str, names[:shown])) + (", ..." if len(names) > shown else "")
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")

@@ -112,7 +112,7 @@ def forms(model: CnapsModel, task: EpisodeBatch) -> dict[str, Callable[[], objec
 
     def step(**settings: int) -> None:
         training = Optimisation(tasks=1, tasks_per_step=1, **settings)
-        train_step(model, optimiser, [Task(0, "noise", task)], range(1), training, ranks, lambda: False)
+        train_step(model, optimiser, [Task(0, task)], range(1), training, ranks, lambda: False)
 
     def features() -> None:
         film = Film.identity(model.backbone.film_layers)
@@ -235,7 +235,7 @@ def _step_seconds() -> float | None:
         spent = []
         for first in range(0, training.tasks, TASKS_A_STEP):
             step = range(first, first + TASKS_A_STEP)
-            tasks = [Task(index, "noise", batch) for index in step if index % ranks.world == ranks.rank]
+            tasks = [Task(index, batch) for index in step if index % ranks.world == ranks.rank]
             spent.append(
                 seconds(lambda: train_step(model, optimiser, tasks, step, training, ranks, lambda: False))  # noqa: B023
             )

@@ -91,7 +91,6 @@ def _of_a_step(quick: bool) -> Iterator[Figure]:
         support_labels, query_labels = labels
         return Task(
             index,
-            "profile",
             EpisodeBatch(episode.way, images[:split], support_labels, images[split:], query_labels),
         )
 

@@ -112,9 +112,7 @@ class _Verbs(click.Group):
             raise SystemExit(EXIT_INTERRUPTED) from None
         except click.UsageError as error:
             raise click.UsageError(printable(shortened(error.format_message())), error.ctx) from None
-        except click.ClickException:
-            raise
-        except (click.exceptions.Exit, click.exceptions.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.exceptions.Abort):
             raise
         except Exception as error:
             if context.params["debug"]:

@@ -191,7 +191,7 @@ class StreamPlan:
                     ids.repeat_interleave(torch.tensor([len(images) for images in query])),
                 )
             )
-        return Stream(self.name, self.class_names, tuple(tasks), self.origin)
+        return Stream(self.name, tuple(tasks))
 
 
 def _span(values: list[int]) -> int | str:

@@ -35,7 +35,7 @@ from cl_cnaps.continual.one_pass import OnePassStrategy, with_parts
 from cl_cnaps.continual.stream import Head
 from cl_cnaps.errors import BadInputError
 from cl_cnaps.models.cnaps import CnapsModel, ModelName
-from cl_cnaps.models.loading import LoadedModel, load_model, resolve_device
+from cl_cnaps.models.loading import LoadedModel, load_model, model_of, resolve_device
 
 
 class CnapsStrategy(OnePassStrategy):
@@ -100,7 +100,7 @@ class CnapsStrategy(OnePassStrategy):
             raise BadInputError(f"unknown head {head!r}; there are single and multi")
         if model is None:
             model = load_model(self.model_name, device="cpu")
-        chosen = model.model if isinstance(model, LoadedModel) else model
+        chosen = model_of(model)
         if not isinstance(chosen, CnapsModel):
             raise BadInputError(f"the model is what cl_cnaps.load returns, not a {type(chosen).__name__}")
         if type(self) is not CnapsStrategy and chosen.name != self.model_name:

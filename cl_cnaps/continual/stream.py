@@ -47,15 +47,7 @@ class Stream:
     """Tasks in the order in which they are learned."""
 
     name: str
-    class_names: tuple[str, ...]
     tasks: tuple[Task, ...]
-    origin: str
-    """Where the images came from, in words."""
-
-    @property
-    def image_size(self) -> int:
-        """Side of the square images, in pixels."""
-        return int(self.tasks[0].support_images.shape[-1])
 
 
 class Learner(Protocol):

@@ -144,11 +144,10 @@ class FolderSource(CountedSource):
         tree: Tree,
         table: Table,
         *,
-        complete: bool | None = None,
         grey: bool = False,
     ) -> None:
         counts = {s: {c: len(files) for c, files in classes.items()} for s, classes in table.items()}
-        super().__init__(name, origin, counts, complete)
+        super().__init__(name, origin, counts)
         self.grey = grey
         self._tree = tree
         self._table = table
@@ -248,13 +247,11 @@ class BitmapSource(CountedSource):
 
     grey = True
 
-    def __init__(self, name: str, origin: str, tree: Tree, *, complete: bool | None = None) -> None:
+    def __init__(self, name: str, origin: str, tree: Tree) -> None:
         self._tree = tree
         self._files = bitmap_files(tree)
         self._recent: OrderedDict[str, np.ndarray] = OrderedDict()
-        super().__init__(
-            name, origin, {"all": {c: self._shape(f)[0] for c, f in self._files.items()}}, complete
-        )
+        super().__init__(name, origin, {"all": {c: self._shape(f)[0] for c, f in self._files.items()}})
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_recent": OrderedDict()}

@@ -38,7 +38,7 @@ class RecordSource(CountedSource):
     files, in the order of their names. Classes in superclasses are called superclass/class.
     """
 
-    def __init__(self, path: Path, name: str | None = None, complete: bool | None = None) -> None:
+    def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
         self.spec: DatasetSpec = read_spec(path / SPEC_FILE)
         self._ids = {label: class_id for class_id, label in enumerate(class_labels(self.spec))}
@@ -50,7 +50,7 @@ class RecordSource(CountedSource):
             for split, ids in self.spec.classes.items()
             if len(ids)
         }
-        super().__init__(name or self.spec.name, str(path), counts, complete)
+        super().__init__(name or self.spec.name, str(path), counts)
         self._files = record_files(path, self.spec)
         for (
             class_id,
@@ -67,10 +67,6 @@ class RecordSource(CountedSource):
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_indexes": {}}
-
-    def class_id(self, class_name: str) -> int:
-        """The class's id in the specification, which is the label in its records."""
-        return self._ids[class_name]
 
     def image(self, split: str, class_name: str, index: int) -> Image.Image:
         """One image, the checksums of its record verified."""

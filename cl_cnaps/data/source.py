@@ -176,9 +176,9 @@ def total(source: Source, split: str | None = None) -> int:
     return sum(source.count(s, c) for s in splits for c in source.classes(s))
 
 
-def _some(names: Mapping[str, int], shown: int = 10) -> str:
-    listed = ", ".join(list(names)[:shown])
-    return f"{listed}, ..." if len(names) > shown else listed
+def _some(names: Mapping[str, int]) -> str:
+    listed = ", ".join(list(names)[:10])
+    return f"{listed}, ..." if len(names) > 10 else listed
 
 
 def decode(data: bytes, where: str) -> Image.Image:

@@ -238,7 +238,6 @@ def _taken(record: Record, key: str | None, row: Row, about: Row, *, recall: boo
     """Return the cell that a record has; where its data set belongs may have another name there."""
     tasks = {name: str(row[name]) for name in ("data_set", "shape", "queries")}
     return {
-        "method": key,
         "row": {**row, **{name: about[name] for name in ("target", "title", "domain", "stand_in")}},
         "episodes": _lines(record, "episodes", key, tasks),
         "recall": _lines(record, "recall", key, tasks) if recall else [],

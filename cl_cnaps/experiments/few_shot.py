@@ -167,23 +167,22 @@ class TaskExperiment(Experiment):
 
     def _cell(self, piece: _Piece, method: Method, outcome: Outcome) -> Cell:
         scores = outcome.scores
-        classes = sum(one.way for one in scores)
+        classes = [one for task in scores for one in zip(task.shots, task.queries, task.correct, strict=True)]
         row = {
             **self._about(piece, method, outcome.shape),
             "features": "the same for all tasks" if outcome.embedded_once else "adapted to each task",
             "tasks": len(scores),
             "accuracy": asdict(outcome.accuracy),
-            "mean_ways": classes / len(scores),
-            "mean_shots": sum(sum(one.shots) for one in scores) / classes,
+            "mean_ways": len(classes) / len(scores),
+            "mean_shots": sum(shots for shots, _, _ in classes) / len(classes),
             "episodes_digest": outcome.episodes_digest,
             "seconds": outcome.seconds,
         }
         tasks = {key: row[key] for key in ("data_set", "shape", "queries")}
         return {
-            "method": method.key,
             "row": row,
             "episodes": [{**tasks, **_task(one)} for one in scores],
-            "recall": [{**tasks, **one} for one in recall_rows(scores)],
+            "recall": [{**tasks, **one} for one in recall_rows(classes)],
             "reused": None,
         }
 

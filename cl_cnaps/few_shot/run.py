@@ -164,10 +164,8 @@ Progress = Callable[[Sequence[EpisodeScore]], None]
 """Called with the scores of tasks as they come in; with none when other work advanced."""
 
 
-def with_packed_images(
-    tasks_of: EvaluationSet, image_size: int, progress: Callable[[int], None] = lambda _: None
-) -> Source:
-    """The images of a data set, decoded once into a file that all workers map, unless they are too many.
+def with_packed_images(tasks_of: EvaluationSet, image_size: int) -> Source:
+    """The images of a data set, decoded once into a file that all workers read, unless they are too many.
 
     Features are returned as they are.
     """
@@ -176,7 +174,7 @@ def with_packed_images(
     bytes_each = (1 if tasks_of.images.grey else 3) * image_size**2
     if total(tasks_of.images) * bytes_each > MOST_PACKED_BYTES:
         return tasks_of.images
-    return packed(tasks_of.images, image_size, progress=progress)
+    return packed(tasks_of.images, image_size)
 
 
 def run_methods(

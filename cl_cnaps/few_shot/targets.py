@@ -65,13 +65,17 @@ GROUPS: Mapping[str, tuple[Domain, ...]] = {"in": ("in",), "out": ("out",), "all
 """Average -> the domains of the data sets that it is over."""
 
 
+QUERIES = 10
+"""Of each class, unless given, and wherever the paper prints a number."""
+
+
 @dataclass(frozen=True)
 class TaskShape:
     """Fixed ways and shots, or both None for Meta-Dataset's variable ones."""
 
     ways: int | None
     shots: int | None
-    queries: int = 10
+    queries: int = QUERIES
     """Query images of each class; of variable tasks at most."""
     drawn_queries: int | None = None
     """If tasks are drawn with more queries, of which the first `queries` are used: tasks that differ in this
@@ -125,7 +129,6 @@ def make_sampler(tasks_of: EvaluationSet, shape: TaskShape, seed: int) -> Episod
 
 META_DATASET = "meta-dataset"
 MINI_TIERED = ("mini-imagenet", "tiered-imagenet")
-QUERIES = 10
 OFFLINE = ("glyphs", "mnist")
 """What every installation has: characters that it draws, and digits that come with a package."""
 

@@ -7,7 +7,6 @@ computed in float32 and given back as it came. `metric` adds one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,11 +23,8 @@ Metric = str
 """A rule other than the mixture's, one of `metric_names()`."""
 
 
-class LogitFunction(Protocol):
-    """Logits of queries under K class Gaussians."""
-
-    def __call__(self, gaussians: Gaussians, query_QD: Tensor, /) -> Tensor:
-        """Q x K, larger meaning closer."""
+LogitFunction = Callable[[Gaussians, Tensor], Tensor]
+"""Logits Q x K of queries Q x D under K class Gaussians, larger meaning closer."""
 
 
 def root_riemannian_logits(gaussians: Gaussians, query_QD: Tensor) -> Tensor:

@@ -200,19 +200,6 @@ class Gaussians:
             q = q + self.sum_weight_K[k] * self.sum_DD.to(q)
         return q
 
-    def nbytes(self) -> int:
-        """Memory the numbers take."""
-        parts = [
-            self.counts_K,
-            self.means_KD,
-            self.rows_RD,
-            self.row_class_R,
-            self.shared_weight_KT,
-            *self.shared,
-            *(part for part in (self.floor_K, self.sum_DD, self.sum_weight_K) if part is not None),
-        ]
-        return sum(part.numel() * part.element_size() for part in parts)
-
 
 def estimate(
     statistics: Statistics,

@@ -165,11 +165,6 @@ class Shortlist:
         lowest_Q1 = found.logits_QS.amin(dim=1, keepdim=True) - _BELOW
         return lowest_Q1.repeat(1, self.n_classes).scatter_(1, found.classes_QS, found.logits_QS)
 
-    def nbytes(self) -> int:
-        """Memory that is taken beside the classes' statistics."""
-        parts = (self.inverse_KPP, self.projected_KP, self.squares_K, self.mixing_KM, self.own_K)
-        return sum(part.nbytes for part in parts) + self.search.nbytes
-
 
 @dataclass(frozen=True)
 class Pencil:
@@ -301,11 +296,6 @@ class TorchSearch:
         distances = [part.square().sum(dim=1) - 2 * query_QD @ part.T for part in self._parts]
         return torch.cat(distances, dim=1).topk(number, dim=1, largest=False).indices
 
-    @property
-    def nbytes(self) -> int:
-        """Memory taken."""
-        return sum(part.nbytes for part in self._parts)
-
 
 class FaissSearch:
     """Nearest vectors by faiss: among all, or from many classes on among those in the nearest cells."""
@@ -332,11 +322,6 @@ class FaissSearch:
         found_QS = torch.from_numpy(self._index.search(_array(query_QD), number)[1]).to(query_QD.device)
         # Cells with too few vectors leave gaps, which the nearest one fills.
         return found_QS.where(found_QS >= 0, found_QS[:, :1])
-
-    @property
-    def nbytes(self) -> int:
-        """Memory taken by the vectors."""
-        return 4 * int(self._index.ntotal) * int(self._index.d)
 
 
 def _numbers(part: Statistics) -> Tensor:

@@ -140,11 +140,6 @@ class Statistics:
             return self
         return replace(self, floor_K=self.counts_K * (self.floor_K.sum() / self.total))
 
-    def nbytes(self) -> int:
-        """Memory the numbers take."""
-        parts = (self.counts_K, self.means_KD, self.rows_RD, self.row_class_R, self.floor_K, self.scale_R)
-        return sum(part.nbytes for part in parts if part is not None)
-
     def compressed(self) -> Statistics:
         """The same scatter in at most D rows per class; for storing, not for differentiating."""
         rows, row_class = compress_rows(self.rows_RD, self.row_class_R, self.n_classes)

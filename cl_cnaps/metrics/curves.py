@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -74,22 +74,6 @@ _FEWEST_CLASSES = 20
 """A mean over fewer classes is noise, and is not shown where there are better ones."""
 
 
-class Score(Protocol):
-    """A scored task, class by class."""
-
-    @property
-    def shots(self) -> tuple[int, ...]:
-        """Support images of each class."""
-
-    @property
-    def queries(self) -> tuple[int, ...]:
-        """Query images of each class."""
-
-    @property
-    def correct(self) -> tuple[int, ...]:
-        """Queries of each class that were classified right."""
-
-
 @dataclass(frozen=True)
 class RecallPoint:
     """Classes of similar shots: their mean shots, and their recall with half of its interval, in per cent."""
@@ -101,15 +85,15 @@ class RecallPoint:
     half: float
 
 
-def recall_rows(scores: Iterable[Score]) -> Iterator[dict[str, Any]]:
+def recall_rows(classes: Iterable[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
     """Return for every number of shots the classes of all tasks that had so many, and their recall.
 
-    `recall` is the mean over those classes and `std` its spread (1/n).
+    Of each class come its shots, its queries and how many of these were right. `recall` is the mean over the classes
+    and `std` its spread (1/n).
     """
     by_shots: defaultdict[int, list[float]] = defaultdict(list)
-    for one in scores:
-        for shots, queries, correct in zip(one.shots, one.queries, one.correct, strict=True):
-            by_shots[shots].append(correct / queries)
+    for shots, queries, correct in classes:
+        by_shots[shots].append(correct / queries)
     for shots, recalls in sorted(by_shots.items()):
         mean = math.fsum(recalls) / len(recalls)
         yield {

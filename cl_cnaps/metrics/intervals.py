@@ -34,12 +34,12 @@ class Estimate:
     per_run: tuple[float, ...]
 
 
-def interval95(values: Array, axis: int = 0) -> Array | None:
-    """Return half the 95 % interval of the mean over runs (Student's t, n - 1 degrees); None for one run."""
-    runs = values.shape[axis]
+def interval95(values: Array) -> Array | None:
+    """Return half the 95 % interval of the mean over runs, the first axis (Student's t, n - 1); None for one run."""
+    runs = len(values)
     if runs == 1:
         return None
-    return np.asarray(stdtrit(runs - 1, 0.975) * values.std(axis=axis, ddof=1) / math.sqrt(runs))
+    return np.asarray(stdtrit(runs - 1, 0.975) * values.std(axis=0, ddof=1) / math.sqrt(runs))
 
 
 def estimate(per_run: Array) -> Estimate:

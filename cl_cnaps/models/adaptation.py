@@ -170,11 +170,6 @@ class GaussianHead:
     statistics: Statistics
     gaussians: Gaussians
 
-    @property
-    def n_classes(self) -> int:
-        """K."""
-        return self.gaussians.n_classes
-
 
 @dataclass(frozen=True)
 class LinearHead:
@@ -182,11 +177,6 @@ class LinearHead:
 
     weight_KD: Tensor
     bias_K: Tensor
-
-    @property
-    def n_classes(self) -> int:
-        """K."""
-        return int(self.weight_KD.shape[0])
 
 
 Head = GaussianHead | LinearHead

@@ -42,6 +42,11 @@ class LoadedModel:
     """Data sets that its adaptation was trained on; None if its weights do not say."""
 
 
+def model_of(given: LoadedModel | CnapsModel) -> CnapsModel:
+    """Return the model alone, with or without where its numbers come from."""
+    return given.model if isinstance(given, LoadedModel) else given
+
+
 def load_model(
     name: ModelName | None = None,
     *,

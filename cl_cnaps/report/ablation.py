@@ -284,10 +284,7 @@ def _paper(which: str, key: str, row: Row) -> Row:
     """The cell of the ablation's own table; of a figure there is none to cite."""
     cells = ablation_rows(which).get(key, {})
     figure = cells.get(row["data_set"]) if row["shape"] == "variable" else None
-    return {
-        "paper": None if figure is None else {**asdict(figure), "unit": "percent"},
-        "paper_imagenet": None,
-    }
+    return {"paper": None if figure is None else {**asdict(figure), "unit": "percent"}}
 
 
 def _weights(view: AblationView) -> str:

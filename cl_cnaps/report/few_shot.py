@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 from cl_cnaps.errors import BadInputError
-from cl_cnaps.few_shot.targets import GROUPS
+from cl_cnaps.few_shot.targets import GROUPS, QUERIES
 from cl_cnaps.metrics.intervals import average_rank
 from cl_cnaps.report.labels import (
     ABSENT,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 SEEN_MARK = "*"
 GROUP_WORDS = {"in": "average, in-domain", "out": "average, out-of-domain", "all": "average, all"}
-QUERIES = 10
-"""Of each class, wherever the paper prints a number."""
 _PAPERS = {"paper": "paper", "paper_imagenet": "paper, trained on ImageNet"}
 _HERE = "here"
 

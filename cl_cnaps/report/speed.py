@@ -137,9 +137,7 @@ def class_memory_table(results: Path) -> str:
 def _latest(results: Path) -> list[tuple[Record, list[Mapping[str, Any]]]]:
     """Records of full runs with their figures; of a benchmark that several records have, those of the latest."""
     folder = results / VERB
-    records = (
-        [record for record in records_under(folder) if not record.config["quick"]] if folder.is_dir() else []
-    )
+    records = [record for record in records_under(folder) if not record.config["quick"]]
     newest: dict[str, Record] = {}
     for record in sorted(records, key=lambda one: str(one.environment["finished"])):
         newest |= dict.fromkeys(record.config["benchmarks"], record)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cl_cnaps.errors import BadInputError, MissingDataError
-from cl_cnaps.records.record import Record, read_record, record_name, records_under
+from cl_cnaps.records.record import Record, record_name, records_under
 from cl_cnaps.report.table import Table
 
 if TYPE_CHECKING:
@@ -95,14 +95,6 @@ class View:
     def headlines(self, trained_on: str = "benchmark") -> list[Headline]:
         """The numbers that the record is made for; `trained_on` chooses among the paper's few-shot tables."""
         raise NotImplementedError
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the record of this kind in the folder `path`."""
-        record = read_record(path)
-        if record.summary.get("verb") != cls.verb:
-            raise BadInputError(f"{path} is a record of {record.summary.get('verb')!r}, not of {cls.verb!r}")
-        return cls(record)
 
     @classmethod
     def under(cls, paths: Iterable[Path]) -> list[Self]:

@@ -175,7 +175,6 @@ class Task:
     """One task with its images, uint8."""
 
     index: int
-    source: str
     batch: EpisodeBatch
 
 
@@ -210,7 +209,7 @@ class TaskData(Dataset[Task]):
         batch, other = self._batch(episode), self._companion(index)
         if other is not None:
             batch = mixed(batch, self._batch(other))
-        return Task(index, episode.source, batch)
+        return Task(index, batch)
 
     def _batch(self, episode: Episode) -> EpisodeBatch:
         pool = self.pools[episode.source]

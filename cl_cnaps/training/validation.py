@@ -38,7 +38,7 @@ class ValidationTasks:
     progress: Callable[[str, int, int], None] = lambda *_: None
     """Gets the source, and how many of how many tasks are done in this pass."""
 
-    def each(self, value: Callable[[str, int, EpisodeBatch], Tensor], width: int) -> dict[str, Tensor]:
+    def each(self, value: Callable[[int, EpisodeBatch], Tensor], width: int) -> dict[str, Tensor]:
         """Return `value` (width numbers) of every task as T x width by source, the same in all processes."""
         values_STW = torch.zeros(len(self.sources), self.per_source, width, dtype=torch.float64)
         stopped = torch.zeros(1)
@@ -50,7 +50,7 @@ class ValidationTasks:
                 break
             batch = self.sources[name][task].batch.to(self.ranks.device)
             size = self.image_sizes[task % len(self.image_sizes)]
-            values_STW[row, task] = value(name, size, batch).double().cpu()
+            values_STW[row, task] = value(size, batch).double().cpu()
             self.progress(name, done + 1, len(mine))
         if self.ranks.sum(stopped) > 0:
             raise InterruptedValidationError
@@ -66,7 +66,7 @@ def validate(
     Frozen features are not computed again if their accuracy is given.
     """
 
-    def encoding(_name: str, size: int, batch: EpisodeBatch) -> Tensor:
+    def encoding(size: int, batch: EpisodeBatch) -> Tensor:
         with model.at_image_size(size):
             encoded = model.encode(batch.support_images, batch.support_labels, batch.query_images)
         assert encoded is not None
@@ -76,8 +76,8 @@ def validate(
     means = {name: each.mean(dim=0).to(like) for name, each in tasks.each(encoding, ENCODING_WIDTH).items()}
     wanted = [kind for kind in COLUMNS if kind != "frozen" or not frozen]
 
-    def scores(name: str, size: int, batch: EpisodeBatch) -> Tensor:
-        own = encoding(name, size, batch)
+    def scores(size: int, batch: EpisodeBatch) -> Tensor:
+        own = encoding(size, batch)
         with model.at_image_size(size):
             encodings = [None if kind == "frozen" else substitute(kind, own, means) for kind in wanted]
             return torch.tensor([_accuracy(model, batch, each) for each in encodings])

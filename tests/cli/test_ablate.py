@@ -13,6 +13,7 @@ from few_shot.coloured import coloured_folders
 from cl_cnaps.commands.main import main
 from cl_cnaps.few_shot.ablations import ABLATIONS
 from cl_cnaps.names import ABLATIONS as NAMES
+from cl_cnaps.records.record import read_record
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.generated import ablation_markdown
 from cl_cnaps.report.paper import ablation_rows, meta_dataset_rows
@@ -74,7 +75,7 @@ def test_metrics(tmp_path: Path) -> None:
     assert row["results"][1]["paper"] is None
     assert found["root-riemannian"]["results"][1]["paper"]["mean"] == 62.4
     assert set(row["averages"]) == {"in", "out", "all"}
-    record = AblationView.read(Path(row["record"]))
+    record = AblationView(read_record(Path(row["record"])))
     assert record.path.parent == tmp_path / "runs" / "ablate" / "metric"
     episodes = record.record.table("episodes")
     assert len(episodes) == 6 * 2 * 3
@@ -129,7 +130,7 @@ def test_cells_of_another_ablation_are_reused(tmp_path: Path) -> None:
     for key, row in found.items():
         assert accuracies(row) == accuracies(fresh[key]), key
     tasks, alone = (
-        [{**one} for one in AblationView.read(Path(of["simple"]["record"])).record.table("episodes")]
+        [{**one} for one in AblationView(read_record(Path(of["simple"]["record"]))).record.table("episodes")]
         for of in (found, fresh)
     )
     assert tasks == alone
@@ -156,7 +157,7 @@ def test_the_refinement_grid(tmp_path: Path) -> None:
     assert {"simple", "none", "free", "2-4", "0-1", "4-8"} < set(found)
     assert accuracies(found["none"]) == accuracies(found["simple"])
     assert found["free"]["refine"] == {"min": 0, "max": "unbounded"}
-    record = AblationView.read(Path(found["2-4"]["record"]))
+    record = AblationView(read_record(Path(found["2-4"]["record"])))
     assert {file.name for file in (record.path / "figures").iterdir()} == {"grid.png", "grid.svg"}
     assert "| No Min/Max | " in ablation_markdown(record)
     bounds = ("--refine-min", 0, "--refine-max", "unbounded")
@@ -171,7 +172,7 @@ def test_the_refinement_grid(tmp_path: Path) -> None:
 
 def test_shots(tmp_path: Path) -> None:
     found = rows(tmp_path, "shots", *SOME)
-    record = AblationView.read(Path(found["simple"]["record"]))
+    record = AblationView(read_record(Path(found["simple"]["record"])))
     assert {row["row"] for row in record.record.table("recall")} == {"simple", "transductive"}
     assert {file.name for file in (record.path / "figures").iterdir()} == {"recall.png", "recall.svg"}
     assert "class recall over all data sets" in ablation_markdown(record).lower()
@@ -183,7 +184,7 @@ def test_queries(tmp_path: Path, own_places: Path) -> None:
     results = found["transductive"]["results"]
     assert [entry["queries"] for entry in results] == [10, 20, 30, 40, 50] * 2
     assert found["transductive"]["refine"] == {"min": 2, "max": 10}
-    record = AblationView.read(Path(found["simple"]["record"]))
+    record = AblationView(read_record(Path(found["simple"]["record"])))
     assert {file.name for file in (record.path / "figures").iterdir()} == {"queries.png", "queries.svg"}
     assert "Simple, mini-ImageNet 5-way 1-shot" in ablation_markdown(record)
 

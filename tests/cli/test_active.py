@@ -16,6 +16,7 @@ from cl_cnaps.commands.main import main
 from cl_cnaps.errors import MissingDataError
 from cl_cnaps.experiments import active as active_run
 from cl_cnaps.names import STRATEGIES as STRATEGY_NAMES
+from cl_cnaps.records.record import read_record
 from cl_cnaps.report.active import ActiveView
 
 SMALL = (
@@ -70,7 +71,7 @@ def test_json_has_a_line_for_each_strategy(active: Active, tmp_path: Path) -> No
             "the same throughout" if line["adaptation"] == "none" else "adapted to the labels"
         )
     for kind in range(2):
-        record = ActiveView.read(Path(found[3 * kind]["record"]))
+        record = ActiveView(read_record(Path(found[3 * kind]["record"])))
         mine = [
             {key: value for key, value in line.items() if key != "record"} for line in found[3 * kind :][:3]
         ]
@@ -119,7 +120,7 @@ def test_metrics_and_variants_are_those_of_the_models(active: Active) -> None:
     )  # fmt: skip
     (cot,) = lines(active(*once, "--variant", "cot", "--refine-max", "unbounded", "--query-set", "5"))
     assert (cot["model"], cot["variant"], cot["query_set"]) == ("transductive", "cot", 5)
-    settings = ActiveView.read(Path(cot["record"])).record.config["model_config"]
+    settings = ActiveView(read_record(Path(cot["record"]))).record.config["model_config"]
     assert (settings["refine_min"], settings["refine_max"]) == (2, "unbounded")
 
 

@@ -10,6 +10,7 @@ from few_shot.coloured import coloured_folders
 
 from cl_cnaps.commands.experiments import COMMANDS
 from cl_cnaps.errors import BadInputError, MissingDataError
+from cl_cnaps.records.record import read_record
 from cl_cnaps.report.few_shot import FewShotView, comparison_table, few_shot_table
 from cl_cnaps.report.labels import ABSENT
 from cl_cnaps.report.table import markdown_table
@@ -85,7 +86,7 @@ def test_meta_dataset_groups_averages_and_missing(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for words in ("average, in-domain", "average, all", "missing", "mini-imagenet stands in", "pre-training"):
         assert words in " ".join(result.stdout.split()), words
-    record = FewShotView.read(Path(re.findall(r"^record: +(.*)$", result.stdout, re.MULTILINE)[0]))
+    record = FewShotView(read_record(Path(re.findall(r"^record: +(.*)$", result.stdout, re.MULTILINE)[0])))
     assert [entry["data_set"] for entry in record.rows] == ["ilsvrc_2012", "dtd", "mnist"]
     assert set(record.averages) == {"in", "all"}, "one data set out of domain is no average"
     assert result.stdout.startswith(

@@ -224,7 +224,7 @@ def test_one_pool_has_enough_for_every_turn(tmp_path: Path) -> None:
 
 def test_cnaps_merges_a_class_that_comes_back_by_count() -> None:
     tasks = (task_of_classes((0, 1), 6, 4, 0), task_of_classes((1, 2), 3, 4, 1))
-    stream = Stream("again", ("a", "b", "c"), tasks, "made up")
+    stream = Stream("again", tasks)
     learner = make().model
     for number, task in enumerate(stream.tasks):
         learner.learn(task.support_images, task.support_labels, number)

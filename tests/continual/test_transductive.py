@@ -73,7 +73,7 @@ def test_the_learner_answers_for_queries_whose_labels_cannot_be_read(scope: Any)
     # Avalanche wants a list of labels for its bookkeeping; it is given another one, and the learner the sealed one.
     blank = [torch.zeros_like(task.query_labels) for task in STREAM.tasks]
     learner = CnapsLearner(_with_query_labels(blank), model, "moving", scope)
-    learner._stream = Stream(STREAM.name, STREAM.class_names, tuple(sealed), STREAM.origin)
+    learner._stream = Stream(STREAM.name, tuple(sealed))
     open_learner = CnapsLearner(STREAM, model, "moving", scope)
     for step in range(len(sealed)):
         learner.learn(step)
@@ -88,7 +88,7 @@ def _with_query_labels(labels: list[Tensor]) -> Stream:
         Task(t.name, t.classes, t.support_images, t.support_labels, t.query_images, given)
         for t, given in zip(STREAM.tasks, labels, strict=True)
     )
-    return Stream(STREAM.name, STREAM.class_names, tasks, STREAM.origin)
+    return Stream(STREAM.name, tasks)
 
 
 def test_query_images_do_change_the_encoding() -> None:
@@ -99,7 +99,7 @@ def test_query_images_do_change_the_encoding() -> None:
         for a, b in zip(STREAM.tasks, other.tasks, strict=True)
     )
     ours = learned(benchmark_of(STREAM))
-    theirs = learned(benchmark_of(Stream("mixed", STREAM.class_names, mixed, "made up")))
+    theirs = learned(benchmark_of(Stream("mixed", mixed)))
     assert not torch.equal(ours.model.encoding.value, theirs.model.encoding.value)
 
 
@@ -174,7 +174,7 @@ def test_the_single_head_is_near_that_of_simple_cnaps(scope: Any) -> None:
 
 def test_on_one_task_it_is_the_papers_algorithm_in_dense_float64() -> None:
     task = STREAM.tasks[0]
-    benchmark = benchmark_of(Stream("one", STREAM.class_names, (task,), "made up"))
+    benchmark = benchmark_of(Stream("one", (task,)))
     strategy = STRATEGIES["transductive"](model=loud_model("transductive"), evaluator=None)
     strategy.train(benchmark.train_stream)
     support, query = (

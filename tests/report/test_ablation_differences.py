@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cl_cnaps.records.record import record_folders
+from cl_cnaps.records.record import read_record, record_folders
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.generated import ablation_markdown
 
@@ -16,7 +16,7 @@ METRIC = next(record_folders(Path(__file__).parents[2] / "results" / "ablate" / 
 
 @pytest.fixture(scope="module")
 def record() -> AblationView:
-    return AblationView.read(METRIC)
+    return AblationView(read_record(METRIC))
 
 
 def test_means_are_those_of_the_rows(record: AblationView) -> None:

@@ -13,7 +13,7 @@ from report.site.made_up import ablation
 from report.stream_examples import stream_record
 
 from cl_cnaps.names import ENCODINGS, PAPER_BENCHMARKS
-from cl_cnaps.records.record import records_under
+from cl_cnaps.records.record import read_record, records_under
 from cl_cnaps.report.ablation import AblationView
 from cl_cnaps.report.findings import Evidence, Finding, ablation_sentence, findings
 from cl_cnaps.report.generated import findings_part, front_table
@@ -35,7 +35,7 @@ def stream(
     for row in summary["rows"]:
         row["final_accuracy"] |= {"mean": finals[row["head"]], "ci95": half}
     path.write_text(json.dumps(summary))
-    return StreamView.read(path.parent)
+    return StreamView(read_record(path.parent))
 
 
 def rival(out: Path, model: str, single: float, **changes: Any) -> StreamView:

@@ -22,7 +22,7 @@ def test_tasks_are_functions_of_seed_and_number() -> None:
     other = small_data(small_recipe(seed=1))
     for index in (0, 5, 3):
         task, same = first.training[index], again.training[index]
-        assert task.source == same.source
+        assert first.training.episode(index).source == again.training.episode(index).source
         assert torch.equal(task.batch.support_images, same.batch.support_images)
         assert torch.equal(task.batch.query_labels, same.batch.query_labels)
     assert any(first.training.episode(i) != other.training.episode(i) for i in range(4))
@@ -57,7 +57,7 @@ def test_grouped_tasks_stay_in_one_group() -> None:
 def test_images_are_those_of_the_episode() -> None:
     data = small_data(small_recipe(augmentation={"low_resolution_share": 0.0, "invert_share": 0.0}))
     task, episode = data.training[2], data.training.episode(2)
-    source = ColourSource(task.source)
+    source = ColourSource(episode.source)
     for images, rows in (
         (task.batch.support_images, episode.support),
         (task.batch.query_images, episode.query),

@@ -28,7 +28,7 @@ from cl_cnaps.errors import BadInputError, ClCnapsError
 from cl_cnaps.features.kept import FeatureStore, embed_or_find
 from cl_cnaps.models.cnaps import CnapsModel
 from cl_cnaps.models.film import Film
-from cl_cnaps.models.loading import LoadedModel, resolve_device
+from cl_cnaps.models.loading import LoadedModel, model_of, resolve_device
 
 FeatureMaker = Callable[[Tensor, Tensor], FeatureFunction]
 """Images and labels of the first task to the function that embeds the images of all tasks."""
@@ -56,7 +56,7 @@ class ModelFeatures:
 
 def cnaps_features(model: LoadedModel | CnapsModel, kept: FeatureStore | None = None) -> ModelFeatures:
     """Features as CNAPS has them under the encoding `first`; frozen ones of a model without adaptation."""
-    chosen = model.model if isinstance(model, LoadedModel) else model
+    chosen = model_of(model)
     return ModelFeatures(chosen, partial(_first_task_film, chosen), kept)
 
 
@@ -70,7 +70,7 @@ def first_session_features(
 
     FiLM starts where CNAPS would have it: at the identity for a model without adaptation.
     """
-    chosen = model.model if isinstance(model, LoadedModel) else model
+    chosen = model_of(model)
 
     def film(images: Tensor, labels: Tensor) -> Film:
         start = _first_task_film(chosen, images, labels)

@@ -118,16 +118,13 @@ class BaselineLearner(ABC):
         return torch.tensor(sorted(seen))
 
 
-class KeptScores(dict[tuple[int, int], Tensor]):
-    """By task and column, scores of the task's queries that still hold; nothing of it was learned."""
-
-
 class PerClassLearner(BaselineLearner):
     """A learner that scores each class by itself: a score is kept while it holds, for both heads and later tasks."""
 
     def __init__(self, name: str, inputs: StreamInputs, seed: int, device: torch.device) -> None:
         super().__init__(name, inputs, seed, device)
-        self._kept = KeptScores()
+        self._kept: dict[tuple[int, int], Tensor] = {}
+        """By task and column, scores of the task's queries that still hold; nothing of it was learned."""
 
     def learn(self, step: int) -> None:
         """Learn task number `step`, and drop the scores that it changed."""

@@ -259,53 +259,44 @@ def make_baseline(
             f"baseline {name!r} does not run on {on!r}; it runs on {' or '.join(info.inputs)}"
         )
     chosen = with_changes(name, info.defaults, settings)
+    architecture = chosen.architecture if isinstance(chosen, NetworkSettings) else "auto"
 
     from cl_cnaps.continual.batches import quiet_avalanche
 
     with quiet_avalanche():
-        return _learner(name, stream, on, features, seed, device, chosen)
+        from cl_cnaps.continual.baselines.feature_strategy import FeatureLearner
+        from cl_cnaps.continual.baselines.inputs import StreamInputs, feature_view, image_view, is_grey
+        from cl_cnaps.continual.baselines.network_learner import JointLearner, NetworkLearner, make_network
+        from cl_cnaps.continual.baselines.statistics import (
+            FecamLearner,
+            NearestMeanLearner,
+            StreamingLdaLearner,
+        )
 
-
-def _learner(
-    name: str,
-    stream: Stream,
-    on: Inputs,
-    features: FeatureFunction | None,
-    seed: int,
-    device: torch.device,
-    settings: Settings,
-) -> Learner:
-    """Make the learner of a baseline whose settings are known; PyTorch and Avalanche are imported here."""
-    from cl_cnaps.continual.baselines.feature_strategy import FeatureLearner
-    from cl_cnaps.continual.baselines.inputs import StreamInputs, feature_view, image_view, is_grey
-    from cl_cnaps.continual.baselines.network_learner import JointLearner, NetworkLearner, make_network
-    from cl_cnaps.continual.baselines.statistics import FecamLearner, NearestMeanLearner, StreamingLdaLearner
-
-    grey = False
-    if on == "features":
-        if features is None:
-            raise BadInputError(f"baseline {name!r} on features needs a feature function")
-        if isinstance(settings, NetworkSettings) and settings.architecture != "auto":
-            raise BadInputError(
-                f"architecture {settings.architecture!r} is for on='network'; features have one head"
-            )
-        inputs = StreamInputs(stream, feature_view(features))
-    else:
-        chosen = isinstance(settings, NetworkSettings) and settings.architecture != "auto"
-        grey = settings.architecture == "mlp" if chosen else is_grey(stream)  # type: ignore[union-attr]
-        inputs = StreamInputs(stream, image_view(grey))
-    match settings:
-        case NetworkSettings():
-            network = make_network(inputs, on == "features", grey, settings.hidden)
-            kind = JointLearner if name == "joint" else NetworkLearner
-            return kind(name, inputs, network, settings, seed, device)
-        case SldaSettings():
-            return StreamingLdaLearner(name, inputs, settings, seed, device)
-        case FecamSettings():
-            return FecamLearner(name, inputs, settings, seed, device)
-        case ClosedFormSettings() | ProbeSettings() | OwnSettings():
-            return FeatureLearner(name, inputs, settings, seed, device)
-        case NcmSettings():
-            return NearestMeanLearner(name, inputs, settings, seed, device)
-        case _:
-            raise BadInputError(f"no learner for settings {settings!r}")
+        grey = False
+        if on == "features":
+            if features is None:
+                raise BadInputError(f"baseline {name!r} on features needs a feature function")
+            if architecture != "auto":
+                raise BadInputError(
+                    f"architecture {architecture!r} is for on='network'; features have one head"
+                )
+            inputs = StreamInputs(stream, feature_view(features))
+        else:
+            grey = is_grey(stream) if architecture == "auto" else architecture == "mlp"
+            inputs = StreamInputs(stream, image_view(grey))
+        match chosen:
+            case NetworkSettings():
+                network = make_network(inputs, on == "features", grey, chosen.hidden)
+                kind = JointLearner if name == "joint" else NetworkLearner
+                return kind(name, inputs, network, chosen, seed, device)
+            case SldaSettings():
+                return StreamingLdaLearner(name, inputs, chosen, seed, device)
+            case FecamSettings():
+                return FecamLearner(name, inputs, chosen, seed, device)
+            case ClosedFormSettings() | ProbeSettings() | OwnSettings():
+                return FeatureLearner(name, inputs, chosen, seed, device)
+            case NcmSettings():
+                return NearestMeanLearner(name, inputs, chosen, seed, device)
+            case _:
+                raise BadInputError(f"no learner for settings {chosen!r}")

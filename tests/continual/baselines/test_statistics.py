@@ -35,7 +35,7 @@ def test_ncm_weighs_a_class_seen_again_by_its_counts(make_stream, features):
         first.query_images,
         first.query_labels,
     )
-    stream = type(stream)(stream.name, stream.class_names, (smaller, stream.tasks[1]), stream.origin)
+    stream = type(stream)(stream.name, (smaller, stream.tasks[1]))
     learner = learned("ncm", stream, features, normalise=False)
     both = torch.cat([task.support_images[task.support_labels == 1] for task in stream.tasks])
     assert len(both) == 17
