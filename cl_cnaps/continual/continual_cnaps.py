@@ -356,28 +356,19 @@ class ContinualCnaps(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         """Take over what another model learned with the same settings."""
-        # What is kept of a class depends on the variant and the metric; states from before them name neither.
         this = self.get_extra_state()
         if self.config.class_ids == "auto":
             this["class_ids"] = state["class_ids"]
+        # What is kept of a class depends on these.
+        says = (
+            "the model {model} (variant {variant}, metric {metric}), encoding {encoding[kind]}, {class_ids} class ids, "
+            "the covariance of {covariance} and {memory_rank} directions of a class"
+        )
         saved, own = (
-            (
-                one["model"],
-                one.get("variant", "plain"),
-                one.get("metric", this["metric"]),
-                one["encoding"]["kind"],
-                one["class_ids"],
-                one["covariance"],
-                one.get("memory_rank") or "all",
-            )
-            for one in (state, this)
+            says.format_map({**one, "memory_rank": one["memory_rank"] or "all"}) for one in (state, this)
         )
         if saved != own:
-            says = (
-                "the model {} (variant {}, metric {}), encoding {}, {} class ids, the covariance of {} and {} "
-                "directions of a class"
-            )
-            raise ClCnapsError(f"the saved state is of {says.format(*saved)}; this is {says.format(*own)}")
+            raise ClCnapsError(f"the saved state is of {saved}; this is {own}")
         device, dtype = self.model.device, self.model.dtype
         value = state["encoding"]["value"]
         moved = None if value is None else value.to(device, dtype)

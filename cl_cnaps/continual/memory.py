@@ -301,11 +301,11 @@ class ClassMemory:
                     ),
                 )
             )
-        within_RD, left_RD = (_moved(state.get(name), device, dtype) for name in ("within", "left"))
-        moment = state.get("moment")
+        within_RD, left_RD = (_moved(state[name], device, dtype) for name in ("within", "left"))
+        moment = state["moment"]
         if moment is not None:
             moment = Moment(**{name: _moved(value, device, torch.float64) for name, value in moment.items()})
-        return ClassMemory(tuple(groups), within_RD, state.get("rank"), left_RD, moment)
+        return ClassMemory(tuple(groups), within_RD, state["rank"], left_RD, moment)
 
 
 def _joined(groups: list[ClassGroup]) -> list[ClassGroup]:

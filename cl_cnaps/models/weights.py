@@ -129,12 +129,6 @@ def _is_installed(backbone: Backbone) -> bool:
 def describe(path: Path) -> WeightFile:
     """Return the metadata of a weight file; its numbers are not read."""
     metadata = read_metadata(path)
-    if metadata.get("format") == "cl-cnaps weights 1":
-        raise ClCnapsError(
-            f"{path.name} was made by a version whose task encoder was built differently, and cannot be read by this "
-            "one: train it again with `cl-cnaps metatrain`, or take the checkpoint in again with "
-            "`cl-cnaps weights import`"
-        )
     if metadata.get("format") != FORMAT:
         raise ClCnapsError(
             f"{path.name} is not a weight file of this program (format {metadata.get('format')!r}, expected "

@@ -149,7 +149,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if max(row["runs"] for row in rows) > 1:
         notes.append("±: 95 % interval over runs (Student's t).")
     for key, whose in (("pretraining", "backbone"), ("training", "adaptation")):
-        if known := {row[f"seen_in_{key}"] for row in rows if row.get(f"classes_seen_in_{key}")}:
+        if known := {row[f"seen_in_{key}"] for row in rows if row[f"classes_seen_in_{key}"]}:
             notes.append(f"{SEEN_MARK} classes not new to the {whose}: {'; '.join(sorted(known))}.")
     return notes
 

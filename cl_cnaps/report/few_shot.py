@@ -138,7 +138,7 @@ def data_set_words(row: Mapping[str, Any]) -> str:
 
 def seen(row: Mapping[str, Any]) -> bool:
     """Whether test classes are not new to the backbone or to its adaptation."""
-    return bool(row["classes_seen_in_pretraining"] or row.get("classes_seen_in_training"))
+    return bool(row["classes_seen_in_pretraining"] or row["classes_seen_in_training"])
 
 
 def few_shot_table(view: FewShotView) -> Table:
@@ -306,7 +306,7 @@ def data_set_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"* The backbone was trained on classes that are test classes here ({', '.join(known)}): "
             "these are not new classes to it, and the numbers are no measure of learning new ones."
         )
-    if trained := dict.fromkeys(row["title"] for row in rows if row.get("classes_seen_in_training")):
+    if trained := dict.fromkeys(row["title"] for row in rows if row["classes_seen_in_training"]):
         notes.append(
             f"* The adaptation was trained on some of the classes that are tested ({', '.join(trained)})."
         )
@@ -325,7 +325,7 @@ def most_seen(rows: Iterable[Row]) -> list[Row]:
 
 
 def _seen(row: Row) -> tuple[bool, bool]:
-    return bool(row.get("classes_seen_in_training")), row["adaptation"] != "none"
+    return bool(row["classes_seen_in_training"]), row["adaptation"] != "none"
 
 
 def _backbone(first: Mapping[str, Any]) -> str:
@@ -339,6 +339,5 @@ def _data_set(row: Mapping[str, Any]) -> str:
     stand_in = f"{row['stand_in']} stands in for it; " if row["stand_in"] else ""
     return (
         f"{row['title']}: {stand_in}{row['test_classes']}. Images: {row['data_source']}. "
-        f"Seen in pre-training: {row['seen_in_pretraining']}."
-        + (f" Seen in training: {row['seen_in_training']}." if "seen_in_training" in row else "")
+        f"Seen in pre-training: {row['seen_in_pretraining']}. Seen in training: {row['seen_in_training']}."
     )

@@ -260,12 +260,12 @@ def strongest_rivals(evidence: Evidence) -> Finding | None:
 def calibrated_refinement(evidence: Evidence) -> Finding | None:
     """Compare refinement with none on the same tasks, with calibrated and with raw responsibilities."""
     view = _largest(evidence, "refinement")
-    gaps = {} if view is None else {one.row: one for one in view.differences()}
-    if view is None or not {"raw", "2-4"} <= set(gaps):  # a record made before there were two kinds
+    if view is None:
         return None
     usual = next(row["results"][0] for row in view.rows if row["row"] == "2-4")
-    if usual.get("responsibilities") == "raw":  # by an option: then both rows are raw
+    if usual["responsibilities"] == "raw":  # by an option: then both rows are raw
         return None
+    gaps = {one.row: one for one in view.differences()}
     calibrated, raw = gaps["2-4"], gaps["raw"]
     worth = (
         "pays"

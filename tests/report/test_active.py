@@ -35,6 +35,8 @@ def entries(source: str = "omniglot", alphabet: str | None = "Greek", **other: A
         "runs": 2,
         "classes_seen_in_pretraining": False,
         "seen_in_pretraining": "none",
+        "classes_seen_in_training": False,
+        "seen_in_training": "none",
         **other,
     }
     figures = curve_figures(LABELS, {"random": RANDOM, "entropy": RANDOM + 0.1})

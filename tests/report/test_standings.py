@@ -195,8 +195,6 @@ def test_whether_the_adaptation_pays_and_where(tmp_path: Path) -> None:
 
 
 def test_what_refinement_brings_with_both_kinds_of_responsibilities(tmp_path: Path) -> None:
-    ablation(tmp_path / "old", "refinement", rows=("simple", "none", "free", "2-4"))
-    assert "refinement" not in found(tmp_path), "a record without raw responsibilities has nothing to compare"
     record = ablation(tmp_path, "refinement")
     one = found(tmp_path)["refinement"]
     assert one.numbers["calibrated"] > one.numbers["raw"] > 0

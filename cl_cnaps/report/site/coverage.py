@@ -153,7 +153,7 @@ def _of_imagenet_alone(entries: Sequence[Mapping[str, Any]]) -> bool:
         entries[0]["target"] == META_DATASET
         and len(others) < len(entries)
         and all(entry["adaptation"] != "none" for entry in entries)
-        and all(entry.get("seen_in_training") == "none" for entry in others)
+        and all(entry["seen_in_training"] == "none" for entry in others)
     )
 
 

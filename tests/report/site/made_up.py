@@ -44,6 +44,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         "model": "simple",
         "backbone": "tiny",
         "adaptation": "none",
+        "responsibilities": "auto",
         "shape": "5-way 1-shot",
         "queries": 10,
         "tasks": 600,
@@ -53,6 +54,8 @@ def entry(**changes: Any) -> dict[str, Any]:
         "backbone_pretraining": "none",
         "seen_in_pretraining": "nothing",
         "classes_seen_in_pretraining": False,
+        "seen_in_training": "not known",
+        "classes_seen_in_training": False,
         "paper": {"mean": 53.2, "interval": 0.9, "unit": "percent", "label": "tab:some"},
         "paper_imagenet": None,
     }
