@@ -17,7 +17,7 @@ from cl_cnaps.active.learner import QUERY_SET, Learner, Point, learning_curves, 
 from cl_cnaps.active.plan import ActivePlan, Draw, DrawSampler
 from cl_cnaps.data import Source
 from cl_cnaps.episodes.episode import IntArray
-from cl_cnaps.features.frozen import FeatureRows, constant_film, read_features
+from cl_cnaps.features.frozen import FeatureRows, constant_film, map_table
 from cl_cnaps.few_shot.run import features_of_all
 from cl_cnaps.few_shot.workers import Workers, tick
 from cl_cnaps.models.cnaps import CnapsModel
@@ -138,6 +138,6 @@ class RunUnit:
         assert self.rows is not None
         assert self.file is not None
         if self._table is None:
-            self._table = read_features(self.file)
+            self._table = map_table(self.file)
         numbers = torch.from_numpy(self.rows.of(draw.episode.class_names, rows))
         return self._table[numbers].to(model.device)

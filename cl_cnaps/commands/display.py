@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from cl_cnaps.errors import escaped
-from cl_cnaps.experiments.progress import Progress
+from cl_cnaps.experiments import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console

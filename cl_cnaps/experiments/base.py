@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cl_cnaps.data import Source
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.experiments import Progress
 from cl_cnaps.experiments.options import SETTINGS, ModelOptions
-from cl_cnaps.experiments.progress import Labelled, Progress
 from cl_cnaps.models.config import CnapsConfig, refinement_bounds
 from cl_cnaps.models.loading import LoadedModel, features_model, load_model, resolve_device
 from cl_cnaps.records.environment import describe_environment
@@ -117,6 +117,23 @@ class Experiment(ABC):
         return record_path(out, self.verb, self.name, self.identity)
 
 
+@dataclass(frozen=True)
+class _Labelled(Progress):
+    """Progress of one of several experiments."""
+
+    progress: Progress
+    label: str
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.progress.begin(title, total, done)
+
+    def show(self, state: str, advance: int = 0) -> None:
+        self.progress.show(f"{self.label}: {state}", advance)
+
+    def line(self, text: str) -> None:
+        self.progress.line(f"{self.label}: {text}")
+
+
 class _Execution:
     """An experiment on its way to its record."""
 
@@ -195,7 +212,7 @@ def execute(
     for unit in dict.fromkeys(unit for one in every for unit in one.left):
         for one in every:
             if unit in one.left:
-                one.run([unit], Labelled(progress, one.experiment.title))
+                one.run([unit], _Labelled(progress, one.experiment.title))
     return [one.record() for one in every]
 
 

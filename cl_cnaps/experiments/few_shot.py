@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from cl_cnaps.data.source import total
 from cl_cnaps.errors import BadInputError
+from cl_cnaps.experiments import Progress
 from cl_cnaps.experiments.base import (
     Context,
     Experiment,
@@ -21,7 +22,6 @@ from cl_cnaps.experiments.base import (
     model_row,
 )
 from cl_cnaps.experiments.options import FewShotOptions, ModelOptions
-from cl_cnaps.experiments.progress import Progress
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet, seen_in_pretraining, seen_in_training
 from cl_cnaps.few_shot.run import EpisodeScore, Outcome, run_methods, with_packed_images
 from cl_cnaps.few_shot.targets import (

@@ -136,7 +136,7 @@ def empty_table(file: Path, rows: int, width: int) -> None:
         np.lib.format.write_array_header_1_0(empty, header)
 
 
-def read_features(file: Path) -> Tensor:
+def map_table(file: Path) -> Tensor:
     """All features, mapped from their file: N x D; not to be written to."""
     # Mapped copy-on-write, since PyTorch has no tensors that cannot be written to.
     return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))

@@ -43,13 +43,13 @@ def features_folder(folder: Path, model: CnapsModel, *more: Hashable) -> Path:
     return target
 
 
-def read_features(file: Path, images: int) -> Tensor | None:
+def read_kept(file: Path, images: int) -> Tensor | None:
     """The features in a file; None if it is not there or damaged."""
     rows = read_array(file, f"{file.parent.name}/{file.stem}")
     return torch.from_numpy(rows) if rows is not None and len(rows) == images else None
 
 
-def write_features(file: Path, rows_ND: Tensor) -> None:
+def write_kept(file: Path, rows_ND: Tensor) -> None:
     """Keep features; a full disk costs a later run its features, not this one its work."""
     keep_array(file, f"{file.parent.name}/{file.stem}", rows_ND.cpu().numpy())
 
@@ -87,10 +87,10 @@ class KeptBatches:
     def of(self, images: Tensor, network: FoldedNetwork, embed: Callable[[], Tensor]) -> Tensor:
         """Return the features in the file of this network and these images, which is made if it is not there."""
         file = self.folder / f"{_digest(images, network)}.rows"
-        if (rows := read_features(file, len(images))) is not None:
+        if (rows := read_kept(file, len(images))) is not None:
             return rows
         features = embed()
-        write_features(file, features)
+        write_kept(file, features)
         return features
 
 
@@ -161,20 +161,20 @@ class KeptFeatures:
         """The features of a task: those that are there, or else those that `embed` makes, which are kept."""
         file = self.folder / f"{episode.digest()[:32]}.rows"
         support = len(episode.support)
-        if (rows := read_features(file, support + len(episode.query))) is not None:
+        if (rows := read_kept(file, support + len(episode.query))) is not None:
             rows = rows.to(device)
             return rows[:support], rows[support:]
         features = embed()
-        write_features(file, torch.cat(features))
+        write_kept(file, torch.cat(features))
         return features
 
     def table(self, rows: FeatureRows) -> Tensor | None:
         """Features that do not depend on the task, of the images of all tasks; None if they are not there."""
-        return read_features(self.folder / f"{rows.digest()}.rows", rows.count)
+        return read_kept(self.folder / f"{rows.digest()}.rows", rows.count)
 
     def keep_table(self, rows: FeatureRows, features_ND: Tensor) -> None:
         """Keep such features."""
-        write_features(self.folder / f"{rows.digest()}.rows", features_ND)
+        write_kept(self.folder / f"{rows.digest()}.rows", features_ND)
 
 
 def features_digest(model: CnapsModel) -> str:

@@ -21,7 +21,7 @@ from cl_cnaps.data.source import total
 from cl_cnaps.episodes import Episode, EpisodeSampler, episodes_digest
 from cl_cnaps.episodes.episode_images import images_of
 from cl_cnaps.errors import BadInputError, ClCnapsError
-from cl_cnaps.features.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, read_features
+from cl_cnaps.features.frozen import EmbedOnce, FeatureRows, constant_film, empty_table, map_table
 from cl_cnaps.features.kept import KeptFeatures
 from cl_cnaps.few_shot.evaluation_sets import EvaluationSet
 from cl_cnaps.few_shot.targets import TaskShape, make_sampler
@@ -251,7 +251,7 @@ class ScoreTasks:
                 return self._embedded(model, episode, labels)
             return self.kept.of(episode, model.device, lambda: self._embedded(model, episode, labels))
         if self._table is None:
-            self._table = read_features(self.file)
+            self._table = map_table(self.file)
         support, query = (
             self._table[torch.from_numpy(self.rows.of(episode.class_names, rows))].to(model.device)
             for rows in (episode.support, episode.query)
@@ -325,7 +325,7 @@ def features_of_all(
             for _ in workers.each(EmbedOnce(images, file), rows.in_chunks(_IMAGES_A_CHUNK)):
                 progress(())
             if kept is not None:
-                kept.keep_table(rows, read_features(file))
+                kept.keep_table(rows, map_table(file))
         yield rows, file
 
 

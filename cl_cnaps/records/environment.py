@@ -32,10 +32,7 @@ _NOT_NUMBERS = {"--resume", "--quiet", "-q", "--json", "--plots", "--no-plots"}
 
 
 def describe_environment(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What environment.json holds: the facts found here, then `extra` (digests, seeds, device).
-
-    `extra` wins where both name a key, so that a sweep can give the command that repeats one of its runs.
-    """
+    """Return what environment.json holds: the facts found here and `extra` (digests, seeds), which wins over them."""
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_line(),

@@ -67,7 +67,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The recipe, or the name the run was given."""
+        """What was run: a benchmark, target, source or ablation."""
         return self.path.parent.name
 
     @property

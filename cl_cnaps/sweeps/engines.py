@@ -182,9 +182,9 @@ class LocalEngine:
         answer: Reply | Failure
         try:
             # A reply sent before the process died counts: `poll` first, whatever the state of the sentinel.
-            answer = worker.connection.recv() if worker.connection.poll() else self._bury(worker)
+            answer = worker.connection.recv() if worker.connection.poll() else self._remove_dead(worker)
         except (EOFError, OSError):
-            answer = self._bury(worker)
+            answer = self._remove_dead(worker)
         return number, answer
 
     def _start(self) -> _Worker:
@@ -202,7 +202,7 @@ class LocalEngine:
         self._workers.append(worker)
         return worker
 
-    def _bury(self, worker: _Worker) -> Failure:
+    def _remove_dead(self, worker: _Worker) -> Failure:
         """Take a dead worker off the list and return how it died."""
         self._workers.remove(worker)
         worker.connection.close()
@@ -294,7 +294,7 @@ class RayEngine:
                 'the engine ray needs the package ray: pip install "cl-cnaps[ray]", or pip install ray'
             ) from None
         try:
-            _knock(self._address)
+            _check_address(self._address)
             ray.init(address=self._address or "auto", log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
             where = f"at {self._address}" if self._address else "on this machine"
@@ -331,7 +331,7 @@ class RayEngine:
         return number, answer
 
 
-def _knock(address: str | None) -> None:
+def _check_address(address: str | None) -> None:
     """Refuse an address where nobody listens at once; Ray would go on trying for many minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and "://" not in host:

@@ -39,7 +39,7 @@ def embed_in_parts(model: CnapsModel, images: Tensor, film: Film, step: int) -> 
         return training_forward(model.backbone, same, model.backbone.prepare(part))
 
     return torch.cat(
-        [_again(features, part, *film.gammas, *film.betas) for part in torch.split(images, step)]
+        [_recomputed(features, part, *film.gammas, *film.betas) for part in torch.split(images, step)]
     )
 
 
@@ -54,13 +54,13 @@ def set_encode_in_parts(
         return torch.cat([encoder(prepare(part)) for part in torch.split(images, step)])
     parts = [_shrunk(prepare(part), encoder.config.image_size) for part in torch.split(images, step)]
     if encoder.config.norm == "group" or not encoder.training:
-        return torch.cat([_again(encoder, part) for part in parts])
+        return torch.cat([_recomputed(encoder, part) for part in parts])
     for layer in encoder.layers:
         assert isinstance(layer, nn.ModuleDict)
         conv, norm = layer["conv"], layer["norm"]
         assert isinstance(norm, nn.BatchNorm2d)
         mean_C, variance_C = _moments(conv, norm, parts)
-        parts = [_again(_normalised, part, conv, norm, mean_C, variance_C) for part in parts]
+        parts = [_recomputed(_normalised, part, conv, norm, mean_C, variance_C) for part in parts]
     return torch.cat([part.mean(dim=(2, 3)) for part in parts])
 
 
@@ -82,7 +82,7 @@ def _moments(conv: nn.Module, norm: nn.BatchNorm2d, parts: list[Tensor]) -> tupl
         return mean_C, variance_C
 
     means_PC, variances_PC = (
-        torch.stack(each) for each in zip(*(_again(of_part, p) for p in parts), strict=True)
+        torch.stack(each) for each in zip(*(_recomputed(of_part, p) for p in parts), strict=True)
     )
     weights_P1 = means_PC.new_tensor([len(part) for part in parts])[:, None]
     weights_P1 = weights_P1 / weights_P1.sum()
@@ -106,6 +106,6 @@ def _shrunk(prepared: Tensor, size: int | None) -> Tensor:
     return nn.functional.adaptive_avg_pool2d(prepared, size)
 
 
-def _again(function: Callable[..., Any], *arguments: Any) -> Any:
+def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
     """The function's value without what its gradient needs, which is computed again when it is wanted."""
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)

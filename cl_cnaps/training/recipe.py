@@ -288,8 +288,8 @@ def parse_recipe(content: Mapping[str, Any], where: str, name: str) -> Recipe:
     model, shape = dict(table.pop("model", {})), dict(table.pop("tasks", {}))
     # The usual configuration of the backbone, then the recipe's own settings.
     settings = checked(CnapsConfig, model, f"{where}: model")
-    name = cast(ModelName, chosen_model(settings.get("model"), settings.get("variant")))
-    usual = CnapsConfig.for_backbone(name, settings.get("backbone", DEFAULT_BACKBONE))
+    model_name = cast(ModelName, chosen_model(settings.get("model"), settings.get("variant")))
+    usual = CnapsConfig.for_backbone(model_name, settings.get("backbone", DEFAULT_BACKBONE))
     config = replace(usual, **settings)
     sampler = shape.pop("sampler", "ranges")
     if sampler not in _SHAPES:

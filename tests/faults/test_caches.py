@@ -18,7 +18,7 @@ from cl_cnaps.data.cache import keep_array, new_rows, read_array
 from cl_cnaps.data.packing import packed_file
 from cl_cnaps.data.records import index_folder, record_index, write_records
 from cl_cnaps.data.source import CountedSource
-from cl_cnaps.features.kept import read_features, write_features
+from cl_cnaps.features.kept import read_kept, write_kept
 
 Damage = Callable[[bytes], bytes]
 
@@ -96,23 +96,23 @@ def test_packed_images_of_another_source_under_its_name(tmp_path: Path, source: 
 @damages
 def test_kept_features(tmp_path: Path, damage: Damage) -> None:
     file, features = tmp_path / "features" / "batch.rows", torch.randn(6, 40)
-    write_features(file, features)
-    found = read_features(file, 6)
+    write_kept(file, features)
+    found = read_kept(file, 6)
     assert found is not None and torch.equal(found, features)
-    assert read_features(file, 5) is None
-    write_features(file, features)
+    assert read_kept(file, 5) is None
+    write_kept(file, features)
     file.write_bytes(damage(file.read_bytes()))
-    assert read_features(file, 6) is None
+    assert read_kept(file, 6) is None
 
 
 def test_kept_features_that_do_not_fit(tmp_path: Path) -> None:
     one, two = tmp_path / "features" / "one.rows", tmp_path / "features" / "two.rows"
-    write_features(one, torch.randn(6, 40))
+    write_kept(one, torch.randn(6, 40))
     one.replace(two)
-    assert read_features(two, 6) is None
+    assert read_kept(two, 6) is None
     np.save(tmp_path / "x.npy", np.zeros((6, 3), np.float32))
     (tmp_path / "x.npy").replace(one)
-    assert read_features(one, 6) is None
+    assert read_kept(one, 6) is None
 
 
 @damages

@@ -115,14 +115,14 @@ def test_a_journal_that_was_changed_is_not_resumed_from(folder: Path) -> None:
 
 def test_features_on_a_full_disk_end_in_one_line(tmp_path: Path) -> None:
     """They are written to the folder of temporary files, where a map would end the process."""
-    from cl_cnaps.features.frozen import empty_table, read_features
+    from cl_cnaps.features.frozen import empty_table, map_table
 
     file = tmp_path / "features.npy"
     empty_table(file, 3, 4)
     assert file.stat().st_size < 1024, "only its header: no room is promised that may not be there"
     with file.open("ab") as rows:
         rows.write(np.arange(12, dtype=np.float32).tobytes())
-    assert read_features(file).shape == (3, 4)
+    assert map_table(file).shape == (3, 4)
 
 
 def pages(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -16,7 +16,7 @@ Architecture = Literal["auto", "mlp", "cnn"]
 
 @dataclass(frozen=True)
 class StatisticsSettings:
-    """A method without gradient steps that has nothing to set."""
+    """Settings of a method that does not train a network on each task; each kind adds its own."""
 
 
 @dataclass(frozen=True)
