@@ -12,6 +12,7 @@ import click
 
 from cl_cnaps.commands import options
 from cl_cnaps.commands.display import TrainingDisplay, echo, footer, terminal
+from cl_cnaps.experiments.options import SETTINGS
 
 if TYPE_CHECKING:
     from cl_cnaps.training.metatrain import Ending, MetaTraining
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 EXIT_WORSE, EXIT_NOT_FINITE = 3, 4
 DEFAULT_RECIPE = "training/small"
+TRAINED_SETTINGS = tuple(name for name in SETTINGS if name != "modulation")
+"""Static and swapped modulation need encodings of sources, which a training is about to make."""
 REAL_RECIPE = "simple-efficientnet-lite0"
 """The recipe of the shipped weights."""
 
@@ -30,9 +33,7 @@ REAL_RECIPE = "simple-efficientnet-lite0"
 @options.recipes_specs
 @click.option("--start", metavar="NAME|FILE", help="Instead of the recipe's: weights to begin from.")
 @click.option("--tasks", type=click.IntRange(1, 10**9), help="Instead of the recipe's: tasks in all.")
-@options.recipes_options(
-    "backbone_weights", "seed", "metric", "variant", "responsibilities", "refine_min", "refine_max"
-)
+@options.recipes_options("backbone_weights", "seed", *TRAINED_SETTINGS, "refine_min", "refine_max")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, show_default=True,
               help="Processes that load tasks ahead; the tasks stay the same.")  # fmt: skip
 @options.device

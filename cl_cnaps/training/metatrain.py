@@ -255,37 +255,32 @@ class MetaTraining:
 
     def _tasks(self) -> Iterator[Task]:
         """This process's tasks from here to the end."""
-        training = self.recipe.training
-        first_tasks = range(self.progress.tasks, training.tasks, training.tasks_per_step)
-        mine = (index for first in first_tasks for index in self._share(self._tasks_of_step(first)))
+        steps = range(self.progress.tasks, self.recipe.training.tasks, self.recipe.training.tasks_per_step)
+        mine = (index for first in steps for index in self._share(first)[1])
         return one_by_one(self.data.training, mine, self.workers)
 
-    def _tasks_of_step(self, first: int) -> range:
+    def _share(self, first: int) -> tuple[range, list[int]]:
+        """Return the tasks of the step that begins with task `first`, and which of them are this process's."""
         training = self.recipe.training
-        return range(first, min(first + training.tasks_per_step, training.tasks))
-
-    def _share(self, step: range) -> list[int]:
-        return share(step, self.ranks, self.data.training.images)
+        step = range(first, min(first + training.tasks_per_step, training.tasks))
+        return step, share(step, self.ranks, self.data.training.images)
 
     def _step(
         self, tasks: Iterator[Task], note: Note, stop: Callable[[], bool], started: float
     ) -> BadTask | None:
         training, progress = self.recipe.training, self.progress
-        step = self._tasks_of_step(progress.tasks)
-        own = len(self._share(step))
+        step, own = self._share(progress.tasks)
         size = image_size(training, self.recipe.seed, step.start, self.model.backbone.info.image_size)
         with self.model.at_image_size(size):
             score = train_step(
-                self.model, self.optimiser, islice(tasks, own), step, training, self.ranks, stop
+                self.model, self.optimiser, islice(tasks, len(own)), step, training, self.ranks, stop
             )
         release_spare_memory(_SPARE)
         if isinstance(score, BadTask):
             return score
         self.average.update()
-        digest = hashlib.sha256(progress.episodes.encode())
-        for index in step:
-            digest.update(bytes.fromhex(self.data.training.episode(index).digest()))
-        progress.episodes = digest.hexdigest()
+        digests = (bytes.fromhex(self.data.training.episode(index).digest()) for index in step)
+        progress.episodes = hashlib.sha256(b"".join([progress.episodes.encode(), *digests])).hexdigest()
         progress.tasks = step.stop
         seconds = time.monotonic() - started
         progress.seconds += seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -308,11 +308,6 @@ def _canonical(name: str) -> str:
     return known.name if known is not None else name
 
 
-_SETTINGS = ("metric", "variant", "responsibilities")
-"""Settings of the model that a training may change; `modulation` needs encodings that a training is about to make."""
-_OF_REFINEMENT = ("responsibilities", "refine_min", "refine_max")
-
-
 def read_changed_recipe(path: Path, changes: Mapping[str, Any]) -> Recipe:
     """The recipe in a file, with changes by the names of options; None is no change.
 
@@ -321,11 +316,14 @@ def read_changed_recipe(path: Path, changes: Mapping[str, Any]) -> Recipe:
     """
     content, given = read_toml(path), {key: value for key, value in changes.items() if value is not None}
     plain = parse_recipe(content, path.name, path.stem)
-    settings = {key: given.pop(key) for key in _SETTINGS if key in given}
+    bounds = ("refine_min", "refine_max")
+    names = [one.name for one in fields(CnapsConfig) if one.name not in bounds]
+    settings: dict[str, Any] = {key: given.pop(key) for key in names if key in given}
+    chosen = tuple(settings)
     recipe = _with_settings(content, settings, path)
     model = recipe.model
-    least, most = (given.pop(key, None) for key in ("refine_min", "refine_max"))
-    for key in _OF_REFINEMENT:
+    least, most = (given.pop(key, None) for key in bounds)
+    for key in ("responsibilities", *bounds):
         if changes.get(key) is not None and not model.refines:
             raise BadInputError(
                 f"--{key.replace('_', '-')} is for models that refine, not for "
@@ -337,7 +335,7 @@ def read_changed_recipe(path: Path, changes: Mapping[str, Any]) -> Recipe:
         recipe = _with_settings(content, settings, path)
     if (tasks := given.pop("tasks", None)) is not None:
         recipe = replace(recipe, training=replace(recipe.training, tasks=tasks))
-    name = "-".join((recipe.name, *_differences(plain.model, recipe.model, settings)))
+    name = "-".join((recipe.name, *_differences(plain.model, recipe.model, chosen)))
     return replace(recipe, name=name, **given)
 
 
@@ -349,11 +347,7 @@ def _with_settings(content: Mapping[str, Any], settings: Mapping[str, Any], path
 
 def _differences(plain: CnapsConfig, changed: CnapsConfig, given: Collection[str]) -> list[str]:
     """Return the given settings that have changed, and the bounds of refinement."""
-    words = [
-        str(getattr(changed, key))
-        for key in _SETTINGS
-        if key in given and getattr(changed, key) != getattr(plain, key)
-    ]
+    words = [str(getattr(changed, key)) for key in given if getattr(changed, key) != getattr(plain, key)]
     least, most = changed.refine_min, changed.refine_max
     if (least, most) != (plain.refine_min, plain.refine_max):
         words.append(f"refine-{least}-{most}")
