@@ -121,6 +121,36 @@ def test_they_are_the_default_and_modulate_by_task(model: str) -> None:
     assert all(bool(torch.isfinite(gamma).all()) for gamma in dark.gammas)
 
 
+def test_the_training_under_way_gave_what_the_docs_have_of_it() -> None:
+    page = (TRAINING.parents[1] / "docs" / "training.md").read_text()
+    name = "simple-efficientnet-lite0-looks"
+    parts = [
+        [
+            line
+            for line in map(json.loads, (TRAINING / "logs" / log).read_text().splitlines())
+            if line["kind"] == "validation"
+        ]
+        for log in (f"{name}-first.jsonl", f"{name}.jsonl")
+    ]
+    made = describe(TRAINING / f"{name}.safetensors").training
+    best = max(parts[1], key=lambda line: line["mean"]["own"])
+    assert {column: best[column] for column in COLUMNS} == made["validation"]
+    assert made["code"]["dirty"] is False and made["ending"] == "finished"
+    (start, end), (again, middle, last) = parts
+    assert [line["tasks"] for part in parts for line in part] == [0, 2000, 0, 2000, 2864]
+    said = [
+        *((one["mean"]["own"], other["mean"]["own"]) for one, other in ((start, end), (again, middle))),
+        *((start["own"][source], end["own"][source]) for source in ("omniglot", "quickdraw", "mscoco")),
+        *((again["own"][source], middle["own"][source]) for source in ("mini-imagenet", "cu_birds")),
+        (again["mean"]["static"], middle["mean"]["static"]),
+    ]
+    words = " ".join(page.split())
+    for before, after in said:
+        assert f"{100 * before:.1f} to {100 * after:.1f}" in words
+    assert f"and {100 * last['mean']['own']:.1f} after 2,864" in words
+    assert f"({100 * middle['own']['mscoco']:.1f} against {100 * middle['static']['mscoco']:.1f})" in words
+
+
 def test_the_trial_with_mixed_tasks_gave_what_the_docs_have_of_it() -> None:
     lines = (TRAINING / "logs" / "simple-efficientnet-lite0-mixed.jsonl").read_text().splitlines()
     start, end = (line for line in map(json.loads, lines) if line["kind"] == "validation")
