@@ -104,7 +104,7 @@ _HEAD_PARTS = ("classifier.", "fit_log_weights", "log_temperature")
 _CALIBRATION_TASKS = 64
 """Training tasks by which encodings are standardised before the first step."""
 _SPARE = 6 << 30
-"""Bytes that are kept from step to step: the next tasks need them again, and new pages take a third of a step."""
+"""Bytes that are kept from step to step: the next tasks need them again, and new pages take long."""
 _FROZEN_PARTS = ("backbone.",)
 """Parts of the model that never change and are not in checkpoints."""
 

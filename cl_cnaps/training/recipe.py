@@ -262,7 +262,10 @@ class Recipe:
             raise BadInputError(f"recipe {self.name}: a model without adaptation has nothing to train")
 
     def as_json(self) -> dict[str, Any]:
-        """The whole recipe as JSON holds it; what is new is left out where there is none."""
+        """Return the whole recipe as JSON holds it.
+
+        Tests at the end, and the shares of looks, crops and mixed tasks, are left out where there are none.
+        """
         content = asdict(self)
         for share in ("look_share", "crop_share", "mixed_share"):
             if not content["augmentation"][share]:
