@@ -436,11 +436,11 @@ def test_unequal_tasks_and_shots_reach_the_record(stream: Stream) -> None:
     assert first["record"] != second["record"]
 
 
-def test_the_sizes_of_tasks_are_read_with_commas(stream: Stream) -> None:
+def test_numbers_are_read_with_commas_and_within_bounds(stream: Stream) -> None:
     (line,) = lines(stream("--runs", "1", "--json", "--head", "single", "--classes-per-task", "3,1"))
     config = json.loads((Path(line["record"]) / "config.json").read_text())
     assert [len(task) for task in config["tasks"]] == [3, 1]
-    for options in (("--classes-per-task", "3,x"), ("--shots", "some")):
+    for options in (("--classes-per-task", "3,x"), ("--shots", "some"), ("--seed", str(2**32))):
         assert stream(*options).exit_code == 2
 
 

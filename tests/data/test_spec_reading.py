@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cl_cnaps.data.spec import read_spec
+from cl_cnaps.data.spec import find_spec, read_spec
 from cl_cnaps.errors import BadInputError, MissingDataError
 
 FLAT: dict[str, Any] = {
@@ -127,3 +127,14 @@ def test_a_file_that_is_no_spec_is_refused_by_name(tmp_path):
     (tmp_path / "dataset_spec.json").write_bytes(b'{"name": ')
     with pytest.raises(BadInputError, match="not a JSON file"):
         read_spec(tmp_path / "dataset_spec.json")
+
+
+def test_a_folder_of_specifications_has_either_form_of_names(tmp_path: Path) -> None:
+    assert find_spec("shapes", tmp_path) is None
+    nested = tmp_path / "shapes" / "dataset_spec.json"
+    nested.parent.mkdir()
+    nested.write_text(json.dumps(FLAT))
+    assert find_spec("shapes", tmp_path) == nested
+    flat = tmp_path / "shapes_dataset_spec.json"
+    flat.write_text(json.dumps(FLAT))
+    assert find_spec("shapes", tmp_path) == flat
